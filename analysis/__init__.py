@@ -1,0 +1,1 @@
+"""Tables to tables: pure functions, numpy inside, no files and no printing."""

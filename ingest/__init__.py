@@ -1,0 +1,1 @@
+"""Files to tables: readers, identity, classification, links, steps, and the ingest pipeline."""

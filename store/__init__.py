@@ -1,0 +1,1 @@
+"""The ground: what a run is - schema, units, errors, Parquet in and out."""
