@@ -6,10 +6,15 @@ generated from this module, the writer enforces it, the contract tests check eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-
 import pyarrow as pa
+
+from .kinds import Class as Class
+from .kinds import Column as Column
+from .kinds import CopyKind as CopyKind
+from .kinds import Quality as Quality
+from .kinds import Severity as Severity
+from .kinds import TableSchema as TableSchema
+from .kinds import Timeline as Timeline
 
 SCHEMA_VERSION = 1
 """Raised when stored columns change meaning; a store of another version is refused (StoreVersion)."""
@@ -18,91 +23,6 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 """Text that repeats: dictionary coded."""
 
 I64 = pa.int64()
-
-
-class Class(StrEnum):
-    """Class of a device activity."""
-
-    COMPUTE = "compute"
-    COMM = "comm"
-    MEMCPY = "memcpy"
-
-
-class CopyKind(StrEnum):
-    """Kind of a copy or memset."""
-
-    H2D = "h2d"
-    D2H = "d2h"
-    D2D = "d2d"
-    P2P = "p2p"
-    H2H = "h2h"
-    MEMSET = "memset"
-
-
-class Severity(StrEnum):
-    """Severity of a quality row; `--strict` fails on the last two."""
-
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class Timeline(StrEnum):
-    """Which clockwork a row was measured on: device activity, or host ranges (CPU-only ranks)."""
-
-    DEVICE = "device"
-    HOST = "host"
-
-
-@dataclass(frozen=True)
-class Column:
-    """One documented column."""
-
-    name: str
-    type: pa.DataType
-    meaning: str
-
-    @property
-    def field(self) -> pa.Field:
-        """The column as an Arrow field."""
-        return pa.field(self.name, self.type)
-
-
-@dataclass(frozen=True)
-class TableSchema:
-    """One documented table."""
-
-    name: str
-    meaning: str
-    columns: tuple[Column, ...]
-
-    @property
-    def arrow(self) -> pa.Schema:
-        """The table as an Arrow schema, in column order."""
-        return pa.schema([c.field for c in self.columns])
-
-
-@dataclass(frozen=True)
-class Quality:
-    """One finding about the data itself: something repaired, dropped, clipped, guessed or unmatched.
-
-    Attributes:
-        code: a stable word (CONTRACT section 6).
-        severity: `info`, `warning` or `error`.
-        rank: the rank it concerns, None when it concerns the run or an unknown rank.
-        count: how many records.
-        example: the first or most telling one, as text (with the byte offset where one exists).
-        effect: what this does to the numbers, one clause.
-        path: the source file, relative to the run, when one is meant.
-    """
-
-    code: str
-    severity: str
-    rank: int | None
-    count: int
-    example: str
-    effect: str
-    path: str | None = None
 
 
 def _columns(*rows: tuple[str, pa.DataType, str]) -> tuple[Column, ...]:
@@ -133,7 +53,11 @@ RAW_EVENTS = TableSchema(
         ("name", TEXT, "name, with broken escapes repaired"),
         ("ph", TEXT, "phase: X, B, E, i, M, s, f, C ..."),
         ("start_ns", I64, "`ts` in ns, exact; null when absent or not a number"),
-        ("dur_ns", I64, "`dur` in ns as recorded (may be negative); of a paired B event E minus B; null when absent"),
+        (
+            "dur_ns",
+            I64,
+            "`dur` in ns as recorded (may be negative); of a paired B event E minus B; null when absent",
+        ),
         ("correlation", I64, "links a launch call to its device activities"),
         ("external_id", I64, "External id"),
         ("device", I64, "args: device"),
@@ -171,10 +95,16 @@ EVENTS = TableSchema(
         *(c for c in IDENTITY if c.name != "device"),
         *PLACE,
         *(
-            Column(c.name, c.type, c.meaning if c.name != "start_ns" else "absolute start: ts + baseTimeNanoseconds")
+            Column(
+                c.name,
+                c.type,
+                c.meaning if c.name != "start_ns" else "absolute start: ts + baseTimeNanoseconds",
+            )
             for c in RAW_EVENTS.columns
         ),
-        *_columns(("valid", pa.bool_(), "false: its time is impossible (quality says why) and enters no sum")),
+        *_columns(
+            ("valid", pa.bool_(), "false: its time is impossible (quality says why) and enters no sum")
+        ),
     ),
 )
 
@@ -257,7 +187,11 @@ LAUNCHES = TableSchema(
             ("start_ns", I64, "absolute start"),
             ("end_ns", I64, "absolute end"),
             ("correlation", I64, "correlation id"),
-            ("n_activities", I64, "device activities with this correlation; 0 for a launch whose work is not recorded"),
+            (
+                "n_activities",
+                I64,
+                "device activities with this correlation; 0 for a launch whose work is not recorded",
+            ),
             ("op", TEXT, "innermost host operator around the call"),
             ("launch_delay_ns", I64, "first activity's start - launch's start; null without activity"),
         ),
@@ -306,10 +240,18 @@ SOURCES = TableSchema(
         ("base_ns", I64, "baseTimeNanoseconds, 0 when absent"),
         ("start_ns", I64, "first valid event's start"),
         ("end_ns", I64, "last valid event's end"),
-        ("pre_ns", I64, "device time before the first step (first step start - first activity start, at least 0)"),
+        (
+            "pre_ns",
+            I64,
+            "device time before the first step (first step start - first activity start, at least 0)",
+        ),
         ("bytes", I64, "size on disk"),
         ("scanner", TEXT, "which scanner read it"),
-        ("metadata", pa.string(), "JSON of the file's top-level keys (devices, versions, groups, user metadata)"),
+        (
+            "metadata",
+            pa.string(),
+            "JSON of the file's top-level keys (devices, versions, groups, user metadata)",
+        ),
     ),
 )
 
@@ -327,9 +269,7 @@ QUALITY = TableSchema(
     ),
 )
 
-STORED = {
-    t.name: t for t in (EVENTS, ACTIVITIES, HOST_ACTIVITIES, LAUNCHES, STEPS, SOURCES, QUALITY)
-}
+STORED = {t.name: t for t in (EVENTS, ACTIVITIES, HOST_ACTIVITIES, LAUNCHES, STEPS, SOURCES, QUALITY)}
 """Stored tables by name. All but `sources` and `quality` are partitioned by rank."""
 
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -381,11 +321,19 @@ BREAKDOWN = TableSchema(
             ("straggler_wait_ns", I64, "exposed communication waiting for peers elsewhere"),
             ("unsplit_comm_ns", I64, "exposed communication whose waiting part is unknown"),
             *((c, I64, f"idle time: {c[:-3].replace('_', ' ')}") for c in CAUSES),
-            ("bubble_ns", I64, "idle - graph_gap + pipeline_wait + straggler_wait; null while unsplit_comm_ns > 0"),
+            (
+                "bubble_ns",
+                I64,
+                "idle - graph_gap + pipeline_wait + straggler_wait; null while unsplit_comm_ns > 0",
+            ),
             ("bubble_min_ns", I64, "the same, at least"),
             ("bubble_max_ns", I64, "bubble_min_ns + unsplit_comm_ns"),
             ("pipeline_bubble_ns", I64, "pipeline_wait + pipeline_idle"),
-            ("is_comm_recorded", pa.bool_(), "false: communication was issued but none was recorded on the device"),
+            (
+                "is_comm_recorded",
+                pa.bool_(),
+                "false: communication was issued but none was recorded on the device",
+            ),
             ("n", I64, "windows summed in this row"),
         ),
     ),
