@@ -41,7 +41,7 @@ def _imports(path: Path) -> list[str]:
 def _layer_of(name: str) -> str | None:
     if name != "rankscope" and not name.startswith("rankscope."):
         return None
-    part = (name.split(".") + [""])[1]
+    part = ([*name.split("."), ""])[1]
     return part if part in FLOOR else "rankscope"
 
 

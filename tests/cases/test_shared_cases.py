@@ -86,7 +86,30 @@ def _check_times(row: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("number", "01 03 04 14 16 18 19 21 22 23 25 26 27 30 36 38 40 41 45".split())
+@pytest.mark.parametrize(
+    "number",
+    [
+        "01",
+        "03",
+        "04",
+        "14",
+        "16",
+        "18",
+        "19",
+        "21",
+        "22",
+        "23",
+        "25",
+        "26",
+        "27",
+        "30",
+        "36",
+        "38",
+        "40",
+        "41",
+        "45",
+    ],
+)
 def test_the_partition_of_a_single_rank_is_as_computed_by_hand(case, number: str) -> None:
     loaded = case(number)
     rows = loaded.breakdown()

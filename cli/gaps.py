@@ -1,0 +1,92 @@
+"""`rankscope gaps`: the longest idle stretches and what stood around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import text
+from .explain import option as explained
+from .options import Cut, Output, Source, Thresholds
+from .render import emit, rows_of
+from .table import Block, Col
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUESTION = "When was the GPU idle longest, and why?"
+TOP = 20
+ON_SCREEN_NAME = 90
+"""Longest name of a kernel inside a detail line of a wide screen."""
+
+
+@dataclass(frozen=True)
+class Top:
+    """How many rows."""
+
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="How many idle stretches, longest first.")] = (
+        TOP
+    )
+    explain: Annotated[bool, explained("gaps")] = False
+
+
+def gaps(source: Source, cut: Cut, shown: Top, thresholds: Thresholds, output: Output) -> None:
+    """The longest idle stretches, with what stood around them.
+
+    The longest stretches without any device activity, each with its main cause, the innermost host frame or operator
+    at that time, the kernels before and after, and how many ranks were idle with it.
+    """
+    from .session import opened, run_start_ns
+
+    with opened(source, cut, output, thresholds) as run:
+        table = run.gaps_table(top=shown.top)
+        emit(table, lambda: screen(table, run_start_ns(run)), output)
+
+
+def screen(table: pa.Table, start_ns: int) -> list[Block]:
+    """One line of numbers per stretch, one of names: the host frame, and the kernels around it."""
+    rows = list(rows_of(table))
+    if not rows:
+        return [Block(title="No idle time: nothing matches the selection.")]
+    has_devices = len({(r["rank"], r["device"]) for r in rows}) > len({r["rank"] for r in rows})
+    columns = [Col("rank"), *([Col("dev")] if has_devices else []), Col("step"), Col("at ms"), Col("idle ms")]
+    columns += [Col("cause", right=False), Col("on ranks")]
+    cells = [_cells(r, start_ns, has_devices=has_devices) for r in rows]
+    return [
+        Block(
+            title="The longest idle stretches (at: since the start of the run)",
+            columns=columns,
+            rows=cells,
+            detail="host doing / kernel before -> kernel after",
+            details=[_around(r) for r in rows],
+        )
+    ]
+
+
+def _cells(row: Mapping[str, Any], start_ns: int, *, has_devices: bool) -> list[str]:
+    keys: Sequence[str] = ("rank", "device", "step") if has_devices else ("rank", "step")
+    cells = [text.UNKNOWN if row[k] is None else str(row[k]) for k in keys]
+    length = row["end_ns"] - row["start_ns"]
+    cells += [
+        text.ms(row["start_ns"] - start_ns),
+        f"{length / text.NS_PER_MS:.{1 if length >= 10_000_000 else 3}f}",
+    ]
+    shared = text.UNKNOWN if row["on_ranks"] is None else str(row["on_ranks"])
+    return [*cells, cause_text(row["cause"]), shared]
+
+
+def cause_text(cause: str | None) -> str:
+    """A cause column's name in words."""
+    if cause is None:
+        return text.UNKNOWN
+    return cause.removesuffix("_ns").replace("_", " ")
+
+
+def _around(row: Mapping[str, Any]) -> str:
+    host = text.shorten(text.clean(row["host_frame"] or text.UNKNOWN), 26)
+    before = text.shorten(text.clean(row["previous_kernel"] or "start of the window"), 20)
+    after = text.shorten(text.clean(row["next_kernel"] or "end of the window"), 20)
+    return f"{host} / {before} -> {after}"

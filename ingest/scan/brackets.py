@@ -1,0 +1,97 @@
+"""Where values begin and end in JSON text that may be damaged."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+MAX_DEPTH = 400
+"""Nesting beyond this is no event; the decoder's own limit lies near 1,000."""
+UNTERMINATED = -1
+"""The text ends before the value does."""
+BROKEN = -2
+"""The brackets do not match, or nest too deep: more text will not help."""
+
+_STRUCTURE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]"]', re.DOTALL)
+_BARE = re.compile(rb"[^\s,}\]]+")
+_CLOSER_OF = {ord("{"): ord("}"), ord("["): ord("]")}
+
+_KEYS = (
+    rb'"(?:ph|cat|name|pid|tid|ts|dur|id|args|bp|s|tts|tdur|cname|sf|attr|scope|id2|stack|estack)"\s{0,64}:'
+)
+EVENT_START = re.compile(rb"\{\s{0,256}" + _KEYS)
+"""Plausible first bytes of an event."""
+BOUNDARY = re.compile(rb"\}\s{0,256},\s{0,256}(?=\{\s{0,256}" + _KEYS + rb")")
+"""Between two events, most probably: the match ends at the second one's brace."""
+ANY_BOUNDARY = re.compile(rb"\}\s{0,256},\s{0,256}(?=\{)")
+"""Between two events whose first key is none of the usual ones."""
+ARRAY_END = re.compile(
+    rb'\}[\s,]{0,256}\](?=\s{0,256}(?:,\s{0,256}"[^"\\]{1,128}"\s{0,64}:|\}[\s\x00]{0,4096}\Z|[\s\x00]{0,4096}\Z))'
+)
+"""Probable end of the event list: its last event's brace up to the closing bracket."""
+
+_LIST_END = re.compile(rb"[\s,\x00]*+\](?!\s*+(?:,\s*+)?[{\]\d])")
+
+
+def list_end(text: bytes) -> int:
+    """Length up to where the text shows that the event list's closing bracket comes next; 0 if it does not.
+
+    A stray bracket, with another event behind it, is none.
+    """
+    match = _LIST_END.match(text)
+    return match.end() if match else 0
+
+
+def value_end(text: bytes, start: int, limit: int | None = None) -> int:
+    """Position behind the value that starts at `start`, else `UNTERMINATED` or `BROKEN`."""
+    return value_extent(text, start, limit)[0]
+
+
+def value_extent(text: bytes, start: int, limit: int | None = None) -> tuple[int, int]:
+    """The same, and how far the text had to be read to tell."""
+    limit = len(text) if limit is None else limit
+    if start >= limit:
+        return UNTERMINATED, limit
+    if text[start] not in b'{["':
+        bare = _BARE.match(text, start, limit)
+        return (bare.end(), bare.end()) if bare else (BROKEN, start)
+    open_brackets: list[int] = []
+    for match in _STRUCTURE.finditer(text, start, limit):
+        char = text[match.start()]
+        if char == ord('"'):
+            if match.end() - match.start() == 1:
+                return UNTERMINATED, limit  # a string that does not end
+        elif char in _CLOSER_OF:
+            open_brackets.append(_CLOSER_OF[char])
+            if len(open_brackets) > MAX_DEPTH:
+                return BROKEN, match.end()
+        elif not open_brackets or open_brackets.pop() != char:
+            return BROKEN, match.end()
+        if not open_brackets:
+            return match.end(), match.end()
+    return UNTERMINATED, limit
+
+
+def last_boundary(text: bytes) -> re.Match[bytes] | None:
+    """The last probable boundary between two events, found from the end backwards."""
+    for pattern in (BOUNDARY, ANY_BOUNDARY):
+        reach = 1 << 16
+        while True:
+            start = max(len(text) - reach, 0)
+            found = deque(pattern.finditer(text, start), maxlen=1)
+            if found:
+                return found[0]
+            if start == 0:
+                break
+            reach *= 8
+    return None
+
+
+def boundaries(text: bytes) -> list[tuple[int, int]]:
+    """Start and end of every stretch between probable boundaries: events, if the text is undamaged."""
+    cuts = [(m.start() + 1, m.end()) for m in BOUNDARY.finditer(text)]
+    if not cuts:
+        cuts = [(m.start() + 1, m.end()) for m in ANY_BOUNDARY.finditer(text)]
+    starts = [0, *(start for _, start in cuts)]
+    ends = [*(end for end, _ in cuts), len(text)]
+    return list(zip(starts, ends, strict=True))
