@@ -8,8 +8,8 @@ import pyarrow as pa
 from rankscope.store.errors import ClosureError
 from rankscope.store.schema import CAUSES, FULL_CAUSES
 
-from .intervals import Flags
-from .tables import ints, numbers
+from .intervals import I64, Flags
+from .tables import ints
 
 PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
 """The five parts of a window."""
@@ -43,22 +43,21 @@ def check_closure(rows: pa.Table) -> None:
     Raises:
         ClosureError: naming the identity and the first row that breaks it.
     """
+    values = {c: ints(rows, c) for c in rows.column_names if c.endswith("_ns")}
+
+    def total(names: tuple[str, ...]) -> I64:
+        return np.asarray(sum(values[c][0] for c in names if c in values), dtype=np.int64)
+
     for identity, (parts, whole) in SUMS.items():
         wholes = (whole,) if isinstance(whole, str) else whole
-        known = np.logical_and.reduce([ints(rows, w)[1] for w in wholes])
-        total = sum(
-            (numbers(rows, p) for p in parts if p in rows.column_names), np.zeros(rows.num_rows, np.int64)
-        )
-        _refuse(rows, known & (total != sum(numbers(rows, w) for w in wholes)), identity)
+        known = np.logical_and.reduce([values[w][1] for w in wholes])
+        _refuse(rows, known & (total(parts) != total(wholes)), identity)
     for name in (*PARTS, *EXPOSED, *CAUSES, *FULL_CAUSES, "memcpy_ns", "bubble_min_ns"):
-        _refuse(rows, numbers(rows, name) < 0, f"{name} is not negative")
-    _refuse(
-        rows,
-        numbers(rows, "memcpy_ns") < numbers(rows, "exposed_memcpy_ns"),
-        "exposed_memcpy_ns <= memcpy_ns",
-    )
-    bubble, known = ints(rows, "bubble_ns")
-    _refuse(rows, known & (bubble != numbers(rows, "bubble_min_ns")), "bubble_ns = bubble_min_ns where known")
+        if name in values:
+            _refuse(rows, values[name][0] < 0, f"{name} is not negative")
+    _refuse(rows, total(("memcpy_ns",)) < total(("exposed_memcpy_ns",)), "exposed_memcpy_ns <= memcpy_ns")
+    bubble, known = values["bubble_ns"]
+    _refuse(rows, known & (bubble != total(("bubble_min_ns",))), "bubble_ns = bubble_min_ns where known")
 
 
 def _refuse(rows: pa.Table, broken: Flags, identity: str) -> None:

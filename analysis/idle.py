@@ -306,6 +306,8 @@ def _host_pieces(
 
 def _joined(gap: I64, start: I64, end: I64, cause: I64) -> tuple[I64, I64, I64, I64]:
     """Touching pieces of one gap and one cause as one."""
+    if len(gap) == 0:
+        return gap, start, end, cause
     fresh = np.ones(len(gap), dtype=np.bool_)
     fresh[1:] = (np.diff(gap) != 0) | (np.diff(cause) != 0)
     first = np.flatnonzero(fresh)

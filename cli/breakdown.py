@@ -43,7 +43,7 @@ class Shape:
         list[str] | None,
         typer.Option(
             metavar="KEYS",
-            show_default=",".join(DEFAULT_BY),
+            show_default="rank,device; with phases rank,device,phase",
             help="One row per: rank, device, step, window, world, host, coords, phase, run; several with commas.",
         ),
     ] = None
@@ -68,12 +68,18 @@ def breakdown(source: Source, cut: Cut, shape: Shape, thresholds: Thresholds, ou
     """
     from .session import opened
 
-    by = words(shape.by) or list(DEFAULT_BY)
     with opened(source, cut, output, thresholds) as run:
+        by = words(shape.by) or default_keys(run.steps_table())
         full = shape.causes is Causes.FULL
         sums = run.breakdown_table(by=by, causes=shape.causes.value)
         table = run.breakdown_table(by=by, mean=True, causes=shape.causes.value) if shape.mean else sums
         emit(table, lambda: screen(sums, by, full=full), output)
+
+
+def default_keys(windows: pa.Table) -> list[str]:
+    """Rank and device, and the phase where the steps are inference iterations."""
+    phases = windows.column("phase")
+    return [*DEFAULT_BY, *(["phase"] if phases.null_count < len(phases) else [])]
 
 
 def screen(sums: pa.Table, by: Sequence[str], *, full: bool = False) -> list[Block]:
@@ -132,7 +138,7 @@ def _key_columns(rows: Sequence[Row], keys: Sequence[str]) -> list[Col]:
 
 
 def _key_cells(row: Row, keys: Sequence[str]) -> list[str]:
-    return [text.UNKNOWN if row.get(k) is None else str(row[k]) for k in keys]
+    return ["all" if k == "run" else text.UNKNOWN if row.get(k) is None else str(row[k]) for k in keys]
 
 
 def _mean(row: Row, column: str) -> float:

@@ -207,7 +207,8 @@ def quality_blocks(quality: Sequence[Row]) -> list[Block]:
         some = groups[key]
         ranks = text.ranges([q["rank"] for q in some if q["rank"] is not None]) or text.UNKNOWN
         rows.append([some[0]["severity"], key[1], ranks, str(sum(q["count"] or 0 for q in some)), key[2]])
-        details.append("e.g. " + text.clean(next((q["example"] for q in some if q["example"]), text.UNKNOWN)))
+        example = next((q["example"] for q in some if q["example"]), "")
+        details.append(f"e.g. {text.clean(example)}" if example else "")
     return [
         Block(
             title=f"Data quality: {text.count(len(quality), 'row')}",

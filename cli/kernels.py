@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 QUESTION = "Which kernels take the time, and how was each one classified?"
 TOP = 15
+TITLE = "Kernels and copies by total time, with the rule that gave the class"
+HOST_TITLE = "Host ranges by total time (no device activity was recorded; host times)"
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def screen(table: pa.Table, top: int) -> list[Block]:
     notes = [f"{text.count(left, 'more name')} not shown: --top 0 shows all."] if left else []
     return [
         Block(
-            title="Kernels and copies by total time, with the rule that gave the class",
+            title=HOST_TITLE if some[0].get("timeline") == "host" else TITLE,
             columns=columns,
             rows=cells,
             detail="name",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 SEVERITIES = (("error", "error"), ("warning", "warning"), ("info", "note"))
 """Severity and the word for it on screen, worst first."""
-LONG_RUN = 40
+LONG_RUN = 57
 """A longer list of paths is `RUN` in the commands we suggest."""
 
 
@@ -35,6 +35,11 @@ def run_text(source: Source) -> str:
     """The run as it would be typed again."""
     typed = shlex.join(source.run)
     return "RUN" if STDIN in source.run or len(typed) > LONG_RUN else typed
+
+
+def run_title(source: Source) -> str:
+    """The run as a heading."""
+    return "standard input" if source.run == [STDIN] else " ".join(source.run)
 
 
 def say_quality(quality: pa.Table, name: str) -> None:

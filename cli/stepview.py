@@ -14,6 +14,8 @@ BAR = 16
 EIGHTHS = ("", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b", "\u258a", "\u2589", "\u2588")
 """Bars of none to eight eighths of a character."""
 REST = "the rest"
+NOTHING_RUNS = "no operator running"
+"""What idle time is on a host timeline."""
 MOST_BLOCKS = 4
 ROOMY = 2
 """Up to so many blocks have empty lines between them and their waiting line."""
@@ -30,6 +32,7 @@ class StepBlock:
         total: sums over all windows.
         places: sums per rank and device, `(name, sums)`.
         low, high: shortest and longest window.
+        is_host: measured on the host timeline.
     """
 
     title: str
@@ -37,6 +40,7 @@ class StepBlock:
     places: list[tuple[str, dict[str, Any]]]
     low: int
     high: int
+    is_host: bool
 
 
 def blocks_of(windows: Sequence[Row], *, room: int, bars: bool) -> list[str]:
@@ -83,9 +87,9 @@ def _block(rows: Sequence[Row], timeline: str, phase: str) -> StepBlock:
     is_whole = all(row["step"] is None for row in rows)
     what = f"Mean {phase} step" if phase else "Whole run" if is_whole else "Mean step"
     walls = [r["wall_ns"] for r in rows]
-    return StepBlock(
-        what + (" (host times)" if timeline == "host" else ""), _sum(rows), places, min(walls), max(walls)
-    )
+    is_host = timeline == "host"
+    title = f"{what} (host times)" if is_host else what
+    return StepBlock(title, _sum(rows), places, min(walls), max(walls), is_host)
 
 
 def _sum(rows: Sequence[Row]) -> dict[str, Any]:
@@ -106,7 +110,8 @@ def _block_lines(block: StepBlock, room: int, *, bars: bool, waits: bool) -> lis
     lines = [_title_line(block, n, digits)]
     for i, label in enumerate(shares):
         worst = _worst(block, label, digits)
-        lines.append(_part_line(label, _bar(bar_lengths[i], bars=bars), shown[i], percents[i], worst))
+        shown_label = label.replace("idle: other", NOTHING_RUNS) if block.is_host else label
+        lines.append(_part_line(shown_label, _bar(bar_lengths[i], bars=bars), shown[i], percents[i], worst))
     whole = parts.shown_ms([sum(values)], digits=digits)[0]
     lines.append(
         _part_line("= step", "", whole, "100.0%" if sum(values) else text.UNKNOWN, _worst_wall(block, digits))

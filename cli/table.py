@@ -90,7 +90,7 @@ def _table_lines(block: Block, columns: int) -> list[str]:
         lines += _header_lines(cols, widths, chosen)
         for k, row in enumerate(rows):
             lines += _row_lines([(row[i], widths[i], cols[i]) for i in chosen])
-            if details:
+            if details and details[k]:
                 lines.append(text.shorten(DETAIL_INDENT + details[k], columns))
     return lines
 

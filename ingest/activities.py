@@ -161,6 +161,8 @@ def _classes(frame: Frame, rows: I64, evidence: I32, rules: Rules) -> Classes:
 
 def _copy_kinds(frame: Frame, rows: I64, is_copy: Flags) -> Text:
     """The `kind` argument of copies (ROCm), null elsewhere."""
+    if "extra" not in frame.table.column_names:
+        return Text(np.full(len(rows), -1, dtype=np.int32), ())
     extra = frame.table.column("extra").take(pa.array(rows, mask=~is_copy))
     found = pc.struct_field(pc.extract_regex(extra, r'"kind"\s*:\s*"(?P<kind>[^"\\]*)"'), "kind")
     return text(pa.table({"kind": found}), "kind")
@@ -231,19 +233,23 @@ def _operation(acts: Activities, collective: pa.ChunkedArray) -> pa.Array:
 
 
 def device_order(frame: Frame, acts: Activities) -> I64:
-    """Rows by (device, start, stream, end, correlation, name): the order of the stored table."""
+    """Rows by (device, start, stream, end, correlation, name), the order of the stored table; what else may
+    tell two records apart breaks the remaining ties.
+    """
     rows = acts.links.activities
     correlation, _ = frame.correlation
-    return np.lexsort(
-        (
-            frame.name.codes[rows],
-            correlation[rows],
-            acts.end,
-            acts.stream,
-            acts.start,
-            acts.device,
-        )
-    ).astype(np.int64)
+    external, _ = frame.external_id
+    ties = (frame.collective.codes[rows], external[rows], frame.dur[rows], acts.links.launch, acts.valid)
+    keys = (
+        frame.name.codes[rows],
+        correlation[rows],
+        acts.end,
+        acts.stream,
+        acts.start,
+        acts.device,
+        ~acts.has_device,
+    )
+    return np.lexsort((*ties, *keys)).astype(np.int64)
 
 
 def gpu_names(properties: Any) -> dict[int, str]:
@@ -253,5 +259,5 @@ def gpu_names(properties: Any) -> dict[int, str]:
     for entry in entries:
         ident, name = (entry.get("id"), entry.get("name")) if isinstance(entry, dict) else (None, None)
         if isinstance(ident, int) and isinstance(name, str) and name:
-            names[int(ident)] = name
+            names[ident] = name
     return names

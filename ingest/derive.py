@@ -264,7 +264,9 @@ def _no_device_activity(frame: Frame, header: dict[str, Any]) -> Quality:
         Severity.WARNING if has_gpu else Severity.INFO,
         None,
         1,
-        "the file lists a GPU but holds no kernel or copy of it" if has_gpu else "the file holds host events only",
+        "the file lists a GPU but holds no kernel or copy of it"
+        if has_gpu
+        else "the file holds host events only",
         "figures are host times; GPU times are unknown (profile with ProfilerActivity.CUDA)"
         if has_gpu
         else "figures are host times",

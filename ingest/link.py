@@ -63,7 +63,15 @@ def link(frame: Frame) -> Links:
     used[with_id[found[found >= 0]]] = True
     kept = calls[used[calls] | is_launch[calls]]
     kept = kept[
-        np.lexsort((frame.name.codes[kept], correlation[kept], frame.thread.codes[kept], frame.start[kept]))
+        np.lexsort(
+            (
+                frame.end[kept],
+                frame.name.codes[kept],
+                correlation[kept],
+                frame.thread.codes[kept],
+                frame.start[kept],
+            )
+        )
     ]
     place = np.full(len(frame.start), -1, dtype=np.int64)
     place[kept] = np.arange(len(kept))

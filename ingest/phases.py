@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 _COUNTS = (
     # vLLM: execute_context_2(14721)_generation_0(0), execute_32_context_0(sq0...)_generation_32(sq32...)
-    re.compile(
-        r"^execute(?:_\w*?)?_context_(?P<context>\d+)(?:\([^)]*\))?_generation_(?P<generation>\d+)"
-    ),
+    re.compile(r"^execute(?:_\w*?)?_context_(?P<context>\d+)(?:\([^)]*\))?_generation_(?P<generation>\d+)"),
     # vLLM: execute_new_3_cached_12 (requests that are new, requests that already run)
     re.compile(r"^execute_new_(?P<context>\d+)(?:\([^)]*\))?_(?:cached|running|old)_(?P<generation>\d+)"),
     # TensorRT-LLM: [Executor] _forward_step 7: 2 ctx reqs, 30 gen reqs

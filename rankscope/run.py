@@ -16,6 +16,7 @@ from rankscope.store.reader import RunStore
 
 from . import _analyses, _overview
 from ._frames import frame
+from ._scope import Scope
 from .queries import Query, Where
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class Run:
         self._options = options
         self._how = how
         self._query = query
+        self._scopes: dict[Query, Scope] = {}
+        self._computed: dict[tuple[Query, str], pa.Table] = {}
 
     def __repr__(self) -> str:
         return f"Run({self._run!r})"
@@ -143,11 +146,11 @@ class Run:
 
     def steps_table(self, **where: Unpack[Where]) -> pa.Table:
         """The step windows an analysis of this selection uses (`store.schema.STEPS`)."""
-        return _analyses.windows_table(self.store, self._query.but(where))
+        return self._scope(self._query.but(where)).selection.windows
 
     def steps_note(self, **where: Unpack[Where]) -> str:
         """One sentence: which steps are used, where they come from and what was left out."""
-        return _analyses.steps_note(self.store, self._query.but(where))
+        return self._scope(self._query.but(where)).note_text()
 
     def info_table(self) -> pa.Table:
         """One row per world: ranks, missing ranks, windows, steps, devices and versions."""
@@ -170,3 +173,101 @@ class Run:
         return frame(self.info_table())
 
     # -- analyses ----------------------------------------------------------------------------------------
+
+    def _rows(self, query: Query, causes: str) -> pa.Table:
+        """Breakdown rows of single windows; computed once per selection."""
+        if (query, causes) not in self._computed:
+            self._computed[query, causes] = _analyses.breakdown_rows(self._scope(query), causes=causes)
+        return self._computed[query, causes]
+
+    def _scope(self, query: Query) -> Scope:
+        if query not in self._scopes:
+            self._scopes[query] = Scope.of(self.store, query)
+        return self._scopes[query]
+
+    def breakdown_table(
+        self,
+        by: str | Sequence[str] | None = None,
+        *,
+        mean: bool = False,
+        causes: str | None = None,
+        **where: Unpack[Where],
+    ) -> pa.Table:
+        """Where every nanosecond went: compute, hidden and exposed communication, copies, idle and why.
+
+        compute_only + overlap + exposed_comm + exposed_memcpy + idle = wall, exactly, on every row; the
+        definitions are those of `analysis.breakdown.breakdown`.
+
+        Args:
+            by: one row per these keys (`rank, device, step, window, world, host, coords, phase, run`);
+                default rank and device.
+            mean: float64 means per window in `*_ms` columns instead of exact int64 sums in `*_ns`.
+            causes: `full` shows allocator, compile and host communication waits in columns of their own.
+            **where: which part of the run; see `rankscope.queries.Where`.
+
+        Returns:
+            Rows of `store.schema.BREAKDOWN`, sorted by the keys; `n` windows are summed in each.
+
+        Raises:
+            UsageError: an unknown key, step, rank, window or world. EmptyRun: nothing to analyse.
+        """
+        rows = self._rows(self._query.but(where), causes or "standard")
+        return _analyses.breakdown_table(rows, by, mean=mean)
+
+    def kernels_table(self, **where: Unpack[Where]) -> pa.Table:
+        """Kernels, copies and memsets by name, costliest first, with the rule that gave each its class.
+
+        See `analysis.kernels.kernels` for the columns. A run without any device activity gives its host
+        ranges instead; `timeline` says which.
+
+        Raises:
+            UsageError: an unknown step, rank, window or world. EmptyRun: nothing to analyse.
+        """
+        return _analyses.kernels_table(self._scope(self._query.but(where)))
+
+    def gaps_table(self, *, top: int = 20, **where: Unpack[Where]) -> pa.Table:
+        """The longest idle stretches: when, why, in which host frame, between which kernels, on how many ranks.
+
+        See `analysis.gaps.gaps` for the columns.
+
+        Args:
+            top: how many.
+            **where: which part of the run; see `rankscope.queries.Where`.
+
+        Raises:
+            UsageError: an unknown step, rank, window or world. EmptyRun: nothing to analyse.
+        """
+        return _analyses.gaps_table(self._scope(self._query.but(where)), top=top)
+
+    def summary_table(self, **where: Unpack[Where]) -> pa.Table:
+        """The findings, costliest first: what it is, its cost per step, why, and the next command.
+
+        See `analysis.findings.findings` for the columns.
+
+        Raises:
+            UsageError: an unknown step, rank, window or world. EmptyRun: nothing to analyse.
+        """
+        return _analyses.summary_table(self._rows(self._query.but(where), "standard"))
+
+    def breakdown(
+        self,
+        by: str | Sequence[str] | None = None,
+        *,
+        mean: bool = False,
+        causes: str | None = None,
+        **where: Unpack[Where],
+    ) -> pd.DataFrame:
+        """`breakdown_table` as a DataFrame."""
+        return frame(self.breakdown_table(by, mean=mean, causes=causes, **where))
+
+    def kernels(self, **where: Unpack[Where]) -> pd.DataFrame:
+        """`kernels_table` as a DataFrame."""
+        return frame(self.kernels_table(**where))
+
+    def gaps(self, *, top: int = 20, **where: Unpack[Where]) -> pd.DataFrame:
+        """`gaps_table` as a DataFrame."""
+        return frame(self.gaps_table(top=top, **where))
+
+    def summary(self, **where: Unpack[Where]) -> pd.DataFrame:
+        """`summary_table` as a DataFrame."""
+        return frame(self.summary_table(**where))

@@ -87,6 +87,7 @@ class RankHost:
         self.n_open = 0
         self.corr, self.ext, self.sequence, self.noise, self.event = 1000, 0, 100, 0, 0
         self._sync_begin = UNKNOWN
+        self._sync_ends: list[DeviceOp] = []
         self._handlers: dict[type, Callable[[Any], bool]] = {
             Begin: self._on_begin, End: self._on_end, Thread: self._on_thread, Spend: self._on_spend,
             Kernel: self._on_kernel, Comm: self._on_comm, Join: self._on_join, Sync: self._on_sync,

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from .calls import C10D
+from .costs import mix
 from .device import Annotation, DeviceOp, Facts
 from .instructions import COMPUTE, Comm, Kernel
 
@@ -251,23 +252,23 @@ class Recorder:
             f'"Process Group Name": "{group.pg_name}", "Process Group Description": "{group.pg_desc}", '
             f'"Process Group Ranks": "{_listed(group.ranks)}"'
         )
-        if facts.src is not None:
-            text += f', "Src Rank": {facts.src}, "Dst Rank": {facts.dst}'
+        if comm.op == "recv":
+            text += f', "Src Rank": {facts.src}'
+        if comm.op == "send":
+            text += f', "Dst Rank": {facts.dst}'
         if self.has_seq:
-            text += f', "Seq": {facts.seq}, "Is asynchronized op": {int(comm.is_async)}'
+            text += f', "Seq": {facts.seq}, "Comms Id": {_comms_id(facts)}'
         return text
 
     def comm_args(self, comm: Comm, facts: Facts) -> str:
-        """Arguments of `record_param_comms` around a call."""
-        first, second = (
-            facts.group.ranks[:2]
-            if facts.group.size > 1
-            else (facts.group.ranks[0], facts.group.ranks[0] + 1)
-        )
+        """Arguments of `record_param_comms` around a call; `Rank` is the peer's for a message."""
+        first, stride = _span(facts)
+        peer = {"send": facts.dst, "recv": facts.src}.get(comm.op)
+        member = facts.group.ranks.index(self.rank if peer is None else peer)
+        mode = f', "Is asynchronized op": {int(comm.is_async)}' if self.has_seq else ""
         return (
-            f"{self._call_args(comm, facts)}, "
-            f'"Rank": {facts.group.ranks.index(self.rank)}, '
-            f'"Global rank start": {first}, "Global rank stride": {second - first}'
+            f'{self._call_args(comm, facts)}{mode}, "Rank": {member}, '
+            f'"Global rank start": {first}, "Global rank stride": {stride}'
         )
 
     def wait_args(self, comm: Comm, facts: Facts) -> str:
@@ -300,7 +301,20 @@ def _shape(grid: tuple[int, int, int], block: tuple[int, int, int]) -> str:
 
 
 def _listed(values: tuple[int, ...] | list[int]) -> str:
-    """A list as PyTorch prints it: the first thirty, and the last after dots."""
+    """A list as PyTorch prints it: the first thirty, and dots for the rest."""
     if len(values) <= MOST_RANKS:
         return f"[{', '.join(map(str, values))}]"
-    return f"[{', '.join(map(str, values[: MOST_RANKS - 1]))}, ..., {values[-1]}]"
+    return f"[{', '.join(map(str, values[:MOST_RANKS]))}, ...]"
+
+
+def _span(facts: Facts) -> tuple[int, int]:
+    """First rank of a group, and the distance to the second."""
+    ranks = facts.group.ranks
+    return ranks[0], ranks[1] - ranks[0] if len(ranks) > 1 else 1
+
+
+def _comms_id(facts: Facts) -> int:
+    """A 64-bit number that all members of a collective share, as PyTorch 2.13 derives one."""
+    return mix(
+        int(facts.group.pg_name), facts.seq, int(facts.src is not None), *_span(facts), facts.group.size
+    )

@@ -19,6 +19,9 @@ from .record import Recorder
 from .truth import TruthSink, run_facts
 from .writers import MANY_RANKS, RankFile, cut, file_name, footer, header
 
+UNFINISHED = '{"simulator": 1, "status": "unfinished"}\n'
+"""Stands in `truth.json` until the run is whole, so that a folder left behind is known as ours."""
+
 MOST_RANKS_FOR_COST = 64
 """Up to this world size each disturbance's cost is found by simulating the run without it."""
 
@@ -117,13 +120,18 @@ def _prepare(folder: Path) -> None:
     for part in sorted(folder.glob(".truth.*.part")):
         part.unlink()
     old = [p for pattern in ("rank*.json", "rank*.json.gz") for p in sorted(folder.glob(pattern))]
-    if old and not (folder / "truth.json").exists():
+    if old and not _is_ours(folder / "truth.json"):
         raise UsageError(
             "the folder holds traces that were not simulated", path=str(folder), hint="Name an empty folder."
         )
     for path in old:
         path.unlink()
-    (folder / "truth.json").unlink(missing_ok=True)
+    (folder / "truth.json").write_text(UNFINISHED, encoding="utf-8")
+
+
+def _is_ours(truth: Path) -> bool:
+    """Whether an earlier simulation, finished or not, made the folder."""
+    return truth.is_file() and '"simulator": 1' in truth.read_text(encoding="utf-8", errors="replace")[:64]
 
 
 def _files(config: SimulationConfig, folder: Path) -> dict[int, RankFile]:

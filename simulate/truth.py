@@ -101,9 +101,13 @@ class TruthSink:
         arrivals = [m.start_ns for m in call.members]
         last = max(arrivals)
         lasts = [m.rank for m in call.members if m.start_ns == last]
-        facts = call.members[0].facts
-        group = call.group
-        row = [group.pg_name, group.pg_desc, group.role, call.op, call.seq, call.step, call.nbytes]
+        # a message is numbered on each side by itself: the sender's number stands for it
+        sender = next(
+            (m for m in call.members if m.comm is not None and m.comm.op == "send"), call.members[0]
+        )
+        facts, group = sender.facts, call.group
+        seq = call.seq if facts is None else facts.seq
+        row = [group.pg_name, group.pg_desc, group.role, call.op, seq, call.step, call.nbytes]
         row += [min(m.end_ns - m.start_ns for m in call.members), last - min(arrivals)]
         row += [lasts[0] if len(lasts) == 1 else None]
         row += [facts.src if facts else None, facts.dst if facts else None]

@@ -68,9 +68,9 @@ def cut(path: Path, fraction: float) -> None:
     """Cut a file short in the middle of an event, as a crash while writing does."""
     data = path.read_bytes()
     keep = max(1, min(len(data) - 2, int(len(data) * fraction)))
-    if not path.name.endswith(".gz"):
-        while keep > 1 and data[keep - 2 : keep] in (b"},", b",\n", b"}}"):
-            keep -= 1
+    if not path.name.endswith(".gz"):  # the middle of the line that holds the place
+        start, end = data.rfind(b"\n", 0, keep) + 1, data.find(b"\n", keep)
+        keep = max(1, (start + (len(data) if end < 0 else end)) // 2)
     path.write_bytes(data[:keep])
 
 

@@ -120,8 +120,27 @@ class RunStore:
         wanted = self._columns(name, columns)
         schema = pa.schema([STORED[name].arrow.field(c) for c in wanted])
         parts = self._selected(name, ranks, worlds, windows)
-        tables = [t for t in self._read_all(parts, schema, cats) if t.num_rows]
+        tables = list(self._read_all(parts, schema, cats))
         return pa.concat_tables(tables).unify_dictionaries() if tables else schema.empty_table()
+
+    def pieces(
+        self,
+        name: str,
+        *,
+        columns: Sequence[str] | None = None,
+        ranks: Collection[int | None] | None = None,
+        worlds: Collection[str | None] | None = None,
+        windows: Collection[int | None] | None = None,
+        cats: Collection[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """The rows of `table`, one row group after the other: for what is too large to hold at once.
+
+        Dictionaries differ from piece to piece. Arguments, order and errors are those of `table`.
+        """
+        wanted = self._columns(name, columns)
+        schema = pa.schema([STORED[name].arrow.field(c) for c in wanted])
+        for part in self._selected(name, ranks, worlds, windows):
+            yield from self._read(part, schema, cats)
 
     def _selected(
         self,
@@ -156,27 +175,28 @@ class RunStore:
     def _read_all(
         self, parts: list[Part], schema: pa.Schema, cats: Collection[str] | None
     ) -> Iterator[pa.Table]:
-        def read(part: Part) -> pa.Table:
-            return self._read(part, schema, cats)
+        def read(part: Part) -> list[pa.Table]:
+            return list(self._read(part, schema, cats))
 
         if self.place.is_local or len(parts) < 2:
-            yield from map(read, parts)
+            yield from (piece for part in parts for piece in read(part))
             return
         with ThreadPoolExecutor(_REMOTE_READS) as pool:
-            yield from pool.map(read, parts)
+            yield from (piece for pieces in pool.map(read, parts) for piece in pieces)
 
-    def _read(self, part: Part, schema: pa.Schema, cats: Collection[str] | None) -> pa.Table:
+    def _read(self, part: Part, schema: pa.Schema, cats: Collection[str] | None) -> Iterator[pa.Table]:
+        """The wanted rows of one file, row group by row group."""
         try:
             with self.place.reading(part.path) as stream:
                 file = pq.ParquetFile(stream)
                 if file.metadata.num_rows != part.rows:
                     raise self._damaged(part, f"it has {file.metadata.num_rows} rows, not {part.rows}")
-                table = _rows(file, schema, part, cats)
+                for piece in _row_groups(file, schema, part, cats):
+                    yield _with_rank(piece, schema, part)
         except FileNotFoundError:
             raise self._damaged(part, "it is not there") from None
         except pa.ArrowException as error:
             raise self._damaged(part, str(error).splitlines()[0][:120]) from error
-        return _with_rank(table, schema, part)
 
     def _damaged(self, part: Part, why: str) -> StoreVersion:
         return StoreVersion(
@@ -186,22 +206,19 @@ class RunStore:
         )
 
 
-def _rows(file: pq.ParquetFile, schema: pa.Schema, part: Part, cats: Collection[str] | None) -> pa.Table:
-    """The wanted columns of one file; with `cats`, row group by row group so that memory stays bounded."""
+def _row_groups(
+    file: pq.ParquetFile, schema: pa.Schema, part: Part, cats: Collection[str] | None
+) -> Iterator[pa.Table]:
+    """The wanted columns and categories of one file, a row group at a time."""
     stored = [n for n in schema.names if n != "rank" or part.table in layout.SINGLE]
-    if cats is None:
-        return file.read(columns=stored)
-    read = [*stored, *(["cat"] if "cat" not in stored else [])]
-    wanted = pa.array(sorted(cats), pa.string())
-    groups = []
+    read = [*stored, *(["cat"] if cats is not None and "cat" not in stored else [])]
+    wanted = None if cats is None else pa.array(sorted(cats), pa.string())
     for i in range(file.metadata.num_row_groups):
         group = file.read_row_group(i, columns=read)
-        kept = group.filter(_is_one_of(group.column("cat"), wanted))
-        if kept.num_rows:
-            groups.append(kept.select(stored))
-    if not groups:
-        return file.schema_arrow.empty_table().select(stored)
-    return pa.concat_tables(groups)
+        if wanted is not None:
+            group = group.filter(_is_one_of(group.column("cat"), wanted)).select(stored)
+        if group.num_rows:
+            yield group
 
 
 def _is_one_of(column: pa.ChunkedArray, wanted: pa.Array) -> pa.ChunkedArray:

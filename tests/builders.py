@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ class Event(NamedTuple):
     name: str | None
     start: int | None
     dur: int | None
-    more: dict[str, Any] = {}
+    more: Mapping[str, Any] = MappingProxyType({})
 
 
 def kernel(

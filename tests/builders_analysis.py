@@ -166,11 +166,10 @@ _TIMES = st.integers(0, LAST)
 def random_acts(draw: st.DrawFn, *, launched: bool = False) -> Act:
     """An activity; zero-length and invalid ones among them."""
     start = draw(_TIMES)
-    end = min(start + draw(st.integers(0, 8)), LAST)
-    launch = draw(st.one_of(st.none(), st.integers(max(0, start - 12), start))) if launched else None
+    end = min(start + draw(st.integers(0, 5 if launched else 8)), LAST)
     correlation = draw(st.integers(1, 6))
-    if launched and launch is not None:
-        launch = min(start, correlation * 6)  # one call, one time
+    is_launched = launched and draw(st.integers(0, 4)) > 0
+    launch = min(start, correlation * 6) if is_launched else None  # one call, one time
     return Act(
         cls=draw(st.sampled_from(("compute", "comm", "memcpy"))),
         start=start,
@@ -187,12 +186,12 @@ def random_acts(draw: st.DrawFn, *, launched: bool = False) -> Act:
 @st.composite
 def programs(draw: st.DrawFn, *, launched: bool = False) -> Program:
     """A program of up to ten activities; with launches and host ranges when asked for."""
-    acts = draw(st.lists(random_acts(launched=launched), max_size=10))
+    acts = draw(st.lists(random_acts(launched=launched), max_size=7 if launched else 10))
     cuts = sorted({0, LAST, *draw(st.lists(_TIMES, max_size=3))})
     host = []
-    for _ in range(draw(st.integers(0, 6)) if launched else 0):
+    for _ in range(draw(st.integers(1, 8)) if launched else 0):
         start = draw(_TIMES)
         kind, thread = draw(st.sampled_from(sorted(HOST_KINDS))), draw(st.sampled_from(("1/1", "1/2")))
-        host.append((kind, thread, start, min(start + draw(st.integers(0, 15)), LAST)))
+        host.append((kind, thread, start, min(start + draw(st.integers(0, 20)), LAST)))
     waits = draw(st.lists(st.tuples(st.sampled_from((7, 20)), _TIMES), max_size=3)) if launched else []
     return Program(tuple(acts), tuple(host), tuple(waits), tuple(cuts))

@@ -157,6 +157,9 @@ class FakeRun:
     def summary_table(self, **_: Any) -> pa.Table:
         return pa.Table.from_pylist(self.findings)
 
+    def steps_table(self) -> pa.Table:
+        return breakdown_table(self.rows)
+
     def steps_note(self) -> str:
         return "steps 1-2 of 0-3 (profiler step), first and last left out"
 

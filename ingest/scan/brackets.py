@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterator
 
 MAX_DEPTH = 400
 """Nesting beyond this is no event; the decoder's own limit lies near 1,000."""
@@ -25,12 +26,11 @@ BOUNDARY = re.compile(rb"\}\s{0,256},\s{0,256}(?=\{\s{0,256}" + _KEYS + rb")")
 """Between two events, most probably: the match ends at the second one's brace."""
 ANY_BOUNDARY = re.compile(rb"\}\s{0,256},\s{0,256}(?=\{)")
 """Between two events whose first key is none of the usual ones."""
-ARRAY_END = re.compile(
-    rb'\}[\s,]{0,256}\](?=\s{0,256}(?:,\s{0,256}"[^"\\]{1,128}"\s{0,64}:|\}[\s\x00]{0,4096}\Z|[\s\x00]{0,4096}\Z))'
-)
-"""Probable end of the event list: its last event's brace up to the closing bracket."""
+_CLOSING = re.compile(rb"\}[\s,]{0,256}\]")
+_LOOK_AHEAD = 4096
+_LIST_END = re.compile(rb'[\s,\x00]*+\][\s\x00]*+(?:,\s*+"|\}[\s\x00]*+\Z|\Z)')
 
-_LIST_END = re.compile(rb"[\s,\x00]*+\](?!\s*+(?:,\s*+)?[{\]\d])")
+_LOOSE_END = re.compile(rb'[\s,\x00]*+\][\s\x00]*+\}?+[\s\x00]*+(?![,}\]"])')
 
 
 def list_end(text: bytes) -> int:
@@ -39,7 +39,20 @@ def list_end(text: bytes) -> int:
     A stray bracket, with another event behind it, is none.
     """
     match = _LIST_END.match(text)
-    return match.end() if match else 0
+    if match is None:
+        # Something foreign behind the end of the document, unless it is more events.
+        match = _LOOSE_END.match(text)
+        if match is None or EVENT_START.search(text, match.end()):
+            return 0
+    return match.end()
+
+
+def list_ends(text: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
+    """Probable ends of the event list: behind its last event, and where its closing bracket stands."""
+    for match in _CLOSING.finditer(text, start, len(text) if end is None else end):
+        bracket = match.end() - 1
+        if list_end(text[bracket : bracket + _LOOK_AHEAD]):
+            yield match.start() + 1, bracket
 
 
 def value_end(text: bytes, start: int, limit: int | None = None) -> int:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rankscope.store.errors import DamagedFile, UnknownFormat
 
-from .brackets import ARRAY_END, last_boundary, list_end
+from .brackets import EVENT_START, last_boundary, list_end, list_ends
 from .columns import record_batch
 from .decode import Event, decoded
 from .header import parse_header
@@ -216,11 +216,10 @@ class CarefulScan:
     def _read_to_end(self) -> bool:
         """The list ends in this chunk and everything before its end is sound."""
         text = self._window.text
-        ends = list(ARRAY_END.finditer(text))
-        candidates = ends[:1] if len(ends) == 1 else [*ends[:1], *ends[:-3:-1]]
-        for match in candidates:
-            if self._emit_text(text[: match.start() + 1]):
-                self._window.advance(match.end() - 1)
+        ends = list(list_ends(text))
+        for stop, bracket in ends[:1] if len(ends) == 1 else [*ends[:1], *ends[:-3:-1]]:
+            if self._emit_text(text[:stop]):
+                self._window.advance(bracket)
                 return True
         return False
 
@@ -252,6 +251,8 @@ class CarefulScan:
         if got.is_end:
             return self._chunk
         if got.open_at is not None and window.is_last:
+            if self._is_array and self._n_events == 0 and not EVENT_START.match(window.text):
+                raise self._no_trace("its list holds no events")
             self._truncated = f"ends inside an event that begins at byte {window.offset}"
             window.advance(len(window.text))
             return -1

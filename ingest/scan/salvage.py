@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from .brackets import ARRAY_END, EVENT_START, UNTERMINATED, boundaries, list_end, value_extent
+from .brackets import EVENT_START, UNTERMINATED, boundaries, list_end, list_ends, value_extent
 from .decode import Event, decoded, decoded_or_repaired
 from .notes import Notes
 from .repair import requoted
@@ -19,6 +19,7 @@ REPAIR_BLOCK = 256
 """Events mended together: mending costs ten times what decoding does, and is only tried on failure."""
 REQUOTE_BYTES = 256 << 10
 """Longest event whose quotes are guessed at."""
+BLANK = b" \t\r\n,\0"
 EVIDENCE = 3
 """Following stretches looked at to tell a damaged event from one that holds many objects."""
 
@@ -85,9 +86,16 @@ class Salvage:
                 at, size = bisect_left(self._starts, position), 1
         if not self._is_done:
             self._out.consumed = len(self._text) if self._is_last else max(self._starts[-1], self._reached)
+        if self._is_last and not self._is_done and self._damage_from is not None:
+            self._out.open_at = self._out.consumed = self._skip_blank(self._damage_from)
+            self._damage_from = None
         self._close_damage()
         self._out.is_amid_damage = self._is_amid_damage
         return self._out
+
+    def _skip_blank(self, position: int) -> int:
+        rest = self._text[position:]
+        return position + len(rest) - len(rest.lstrip(BLANK))
 
     @property
     def _is_done(self) -> bool:
@@ -122,8 +130,7 @@ class Salvage:
             )
             self._find_list_end(reached - 1, position)
             return position
-        match = ARRAY_END.search(self._text, start, end)
-        stop = match.start() + 1 if match else end
+        stop, _ = next(list_ends(self._text, start, end), (end, end))
         if self._requote(start, stop):
             self._find_list_end(stop - 1, end)
             return end
@@ -138,10 +145,10 @@ class Salvage:
         return max(position, end)
 
     def _find_list_end(self, start: int, end: int) -> None:
-        match = None if self._is_done else ARRAY_END.search(self._text, start, end)
-        if match:
+        found = None if self._is_done else next(list_ends(self._text, start, end), None)
+        if found:
             self._out.is_end = True
-            self._out.consumed = match.end() - 1
+            self._out.consumed = found[1]
 
     def _whole_value(self, start: int, *, is_guess: bool = False) -> int:
         """Accept the bracketed value at `start`; its end, 0 when it is no event, or why there is none."""
@@ -197,7 +204,7 @@ class Salvage:
 
     def _gap(self, start: int, stop: int) -> None:
         """Bytes between two events that belong to neither."""
-        rest = self._text[start:stop].strip(b" \t\r\n,\0")
+        rest = self._text[start:stop].strip(BLANK)
         if not rest or self._is_amid_damage:
             return
         if rest.strip(b"]} \t\r\n,\0"):

@@ -93,7 +93,7 @@ def test_times_too_short_for_one_decimal_get_three() -> None:
 
 
 def _screen(run: build.FakeRun) -> list[str]:
-    return summary.screen(run, "traces/").splitlines()  # type: ignore[arg-type]
+    return summary.screen(run, "traces/", again="traces/").splitlines()  # type: ignore[arg-type]
 
 
 def test_the_screen_is_at_most_30_lines_of_80_columns_whatever_the_run() -> None:

@@ -48,7 +48,8 @@ def test_an_activity_that_begins_at_the_end_is_not_inside() -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_late_stamps_are_those_of_a_plain_count(seed: int) -> None:
     random = np.random.default_rng(seed)
-    spans = [(int(s), int(s + d)) for s, d in zip(random.integers(0, 60, 40), random.choice([0, 1, 3, 30], 40))]
+    starts, lengths = random.integers(0, 60, 40), random.choice([0, 1, 3, 30], 40)
+    spans = [(int(s), int(s + d)) for s, d in zip(starts, lengths, strict=True)]
     lanes = random.integers(0, 2, 40).tolist()
     expected = []
     for (s, e), lane in zip(spans, lanes, strict=True):
@@ -169,7 +170,12 @@ def test_a_kernel_keeps_its_own_arguments_and_lacks_only_what_the_same_collectiv
     own = {"collective": "allreduce", "in_nelems": 10, "dtype": "Half"}
     call = op("record_param_comms", 90, 20, collective="allreduce", in_nelems=11, seq=5, is_async=True)
     other = op("record_param_comms", 190, 20, collective="broadcast", seq=6)
-    rows = [call, other, *linked("ncclA", 95, 110, 5, corr=1, **own), *linked("ncclB", 195, 210, 5, corr=2, **own)]
+    rows = [
+        call,
+        other,
+        *linked("ncclA", 95, 110, 5, corr=1, **own),
+        *linked("ncclB", 195, 210, 5, corr=2, **own),
+    ]
     got = _by_name(_derive(rows))
     assert [got["ncclA"][k] for k in ("in_nelems", "in_bytes", "seq", "is_async")] == [10, 20, 5, True]
     assert [got["ncclB"][k] for k in ("collective", "in_nelems", "seq")] == ["allreduce", 10, None]
@@ -253,7 +259,12 @@ def test_message_bytes_are_null_when_anything_is_unknown_and_round_up() -> None:
 
 
 def test_launch_columns_point_at_the_launch_table() -> None:
-    rows = [op("aten::mm", 0, 50), launch(5, corr=1), launch(9, 4, corr=2, tid="2"), kernel("k", 20, 5, corr=2)]
+    rows = [
+        op("aten::mm", 0, 50),
+        launch(5, corr=1),
+        launch(9, 4, corr=2, tid="2"),
+        kernel("k", 20, 5, corr=2),
+    ]
     derived = _derive(rows)
     (row,) = derived.activities.to_pylist()
     launches = derived.launches.to_pylist()

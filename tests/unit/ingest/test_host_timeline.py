@@ -90,7 +90,9 @@ def test_a_rank_without_device_activity_has_host_steps_and_says_so() -> None:
         annotation("gloo:all_reduce", 110, 90, tid="9"),
     ]
     derived = derive(events(rows), {}, DeriveOptions())
-    steps = [(r["step"], r["start_ns"], r["end_ns"], r["timeline"], r["device"]) for r in derived.steps.to_pylist()]
+    steps = [
+        (r["step"], r["start_ns"], r["end_ns"], r["timeline"], r["device"]) for r in derived.steps.to_pylist()
+    ]
     assert steps == [(4, 0, 100, "host", None), (5, 100, 180, "host", None)]
     assert derived.pre_ns is None
     assert derived.is_comm_recorded

@@ -47,6 +47,8 @@ def test_an_unknown_argument_names_the_nearest_one() -> None:
 
 
 def test_integers_stay_exact_in_a_frame_with_and_without_nulls() -> None:
+    import pandas as pd
+
     big = 1_700_000_000_123_456_789
     table = pa.table(
         {
@@ -60,7 +62,7 @@ def test_integers_stay_exact_in_a_frame_with_and_without_nulls() -> None:
     made = frame(table)
     assert [str(made[c].dtype) for c in "abce"] == ["Int64", "Int64", "Float64", "boolean"]
     assert made["a"].iloc[0] == big and made["a"].isna().tolist() == [False, True]
-    assert made["d"].iloc[0] == "x"
+    assert made["d"].iloc[0] == "x" and made["d"].iloc[1] is pd.NA
     assert frame(table.slice(0, 0))["a"].dtype == made["a"].dtype
     assert plain(table).column("d").type == pa.string()
 
