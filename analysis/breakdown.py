@@ -71,7 +71,7 @@ def breakdown(
     exposed_comm = transfer + pipeline_wait + straggler_wait + unsplit_comm: until collectives are matched across
     ranks only the calls of groups of one are known to transfer, the rest is unsplit.
     idle = the sum of its causes. bubble = idle - graph_gap + pipeline_wait + straggler_wait, known as a range
-    while unsplit_comm > 0. These are not sums of durations: overlapping activities count once.
+    while unsplit_comm > 0. Not sums of durations: overlapping activities count once.
 
     Args:
         activities: ACTIVITIES rows, any order, any number of ranks; invalid ones are ignored.
@@ -82,15 +82,14 @@ def breakdown(
             time; what no range covers is idle and `unattributed_ns`.
         unrecorded: `world, rank, window` of the captures in which communication was issued and none was recorded
             on the device: their `communication_ns` and `overlap_ratio` are null, `is_comm_recorded` is false.
-        causes: `standard`, or `full` for `allocator_ns, compile_ns, host_comm_wait_ns` as columns of their own
-            (otherwise the first two are in host_dispatch_ns and the last in host_other_ns).
+        causes: `standard`, or `full` for `allocator_ns, compile_ns` (else in host_dispatch_ns) and
+            `host_comm_wait_ns` (else in host_other_ns) as columns of their own.
 
     Returns:
         One BREAKDOWN row per window (`n` = 1), in the order of the windows; int64 ns, ratios float64.
 
     Raises:
-        MissingColumn: a needed column is absent.
-        UsageError: `causes` is neither word.
+        MissingColumn: a needed column is absent. UsageError: `causes` is neither word.
         ClosureError: parts do not sum to their whole (a defect of this program).
 
     Cost: O((n + windows) log n), two sorts per union.
@@ -99,17 +98,26 @@ def breakdown(
     if causes not in SHOWN_APART:
         raise UsageError(f"causes is {causes!r}", hint=f"one of {', '.join(SHOWN_APART)}")
     need(windows, [*TIMELINE, "start_ns", "end_ns", "timeline"], "windows")
-    sums = {c.name: np.zeros(windows.num_rows, np.int64) for c in BREAKDOWN.columns if c.name.endswith("_ns")}
-    sums |= {c: np.zeros(windows.num_rows, np.int64) for c in FULL_CAUSES}
-    sums["wall_ns"] = numbers(windows, "end_ns") - numbers(windows, "start_ns")
     on_host = text(windows, "timeline").is_one_of(Timeline.HOST)
+    sums = _accounts(activities, host_activities, windows, on_host)
+    _causes(sums, idle, windows, on_host)
+    is_unknown = _in_captures(windows, unrecorded) & ~on_host & (sums["communication_ns"] == 0)
+    return _rows(sums, windows, is_unknown, full=causes == FULL)
+
+
+def _accounts(
+    activities: pa.Table, host_activities: pa.Table | None, windows: pa.Table, on_host: Flags
+) -> Sums:
+    """Every time column of every window but the causes of idle time, which are 0."""
+    n = windows.num_rows
+    names = [c.name for c in BREAKDOWN.columns if c.name.endswith("_ns")]
+    sums = {c: np.zeros(n, np.int64) for c in (*names, *FULL_CAUSES)}
+    sums["wall_ns"] = numbers(windows, "end_ns") - numbers(windows, "start_ns")
     _partition(sums, activities, windows, ~on_host)
     if host_activities is not None:
         _partition(sums, host_activities, windows, on_host)
     sums["idle_ns"] = sums["wall_ns"] - sum(sums[c] for c in _BUSY)
-    _causes(sums, idle, windows, on_host)
-    is_unknown = _in_captures(windows, unrecorded) & ~on_host & (sums["communication_ns"] == 0)
-    return _rows(sums, windows, is_unknown, full=causes == FULL)
+    return sums
 
 
 def _in_captures(windows: pa.Table, captures: pa.Table | None) -> Flags:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -45,7 +47,7 @@ def check_closure(rows: pa.Table) -> None:
     """
     values = {c: ints(rows, c) for c in rows.column_names if c.endswith("_ns")}
 
-    def total(names: tuple[str, ...]) -> I64:
+    def total(names: Sequence[str]) -> I64:
         return np.asarray(sum(values[c][0] for c in names if c in values), dtype=np.int64)
 
     for identity, (parts, whole) in SUMS.items():

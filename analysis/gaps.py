@@ -86,15 +86,20 @@ def gaps(
         "idle segments",
     )
     windows = windows.filter(pa.array(text(windows, "timeline").is_one_of(Timeline.DEVICE)))
-    found = _longest(idle, windows, top)
+    frames = [python_frames] if python_frames is not None else []
+    return _described(_longest(idle, windows, top), idle, activities, windows, [*frames, host_events])
+
+
+def _described(
+    found: Stretches, idle: pa.Table, activities: pa.Table, windows: pa.Table, events: list[pa.Table]
+) -> pa.Table:
     columns: dict[str, Any] = {c: windows.column(c).take(pa.array(found.window)) for c in _LABELS}
     columns |= {"start_ns": int_array(found.start), "end_ns": int_array(found.end)}
     columns["dur_ns"] = int_array(found.end - found.start)
     split = _by_cause(idle, found)
     largest = [max(CAUSES, key=lambda c: (row[c], -CAUSES.index(c))) for row in split]
     columns["cause"] = pa.array([c.removesuffix("_ns") for c in largest], pa.string()).cast(TEXT)
-    frames = [python_frames] if python_frames is not None else []
-    columns["host_frame"] = _host_frames(idle, found, largest, [*frames, host_events])
+    columns["host_frame"] = _host_frames(idle, found, largest, events)
     columns["previous_kernel"], columns["next_kernel"] = _neighbors(activities, windows, found)
     columns["on_ranks"] = _on_ranks(idle, windows, found)
     columns |= {"gap_start_ns": int_array(found.gap_start), "gap_end_ns": int_array(found.gap_end)}

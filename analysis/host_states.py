@@ -182,7 +182,8 @@ class HostEvents:
         for state in State:
             mine = (rule & (1 << state)) != 0
             held[state] = merge(start[mine], end[mine]) if mine.any() and state is not State.SYNC else EMPTY
-        cuts = np.unique(np.concatenate([x for h in held.values() for x in (h.start, h.end)]))
+        cuts = np.sort(np.concatenate([x for h in held.values() for x in (h.start, h.end)]))
+        cuts = cuts[np.append(cuts[1:] != cuts[:-1], True)[: len(cuts)]]
         states = np.full(len(cuts) + 1, State.OTHER, dtype=np.int64)
         for state in sorted(State, reverse=True):
             states[1:][held[state].holds(cuts)] = state

@@ -29,6 +29,9 @@ CAUSE_NAMES = (
 _LATENCY, _KERNEL_GAP, _GRAPH, _DEPENDENCY, _TAIL, _DEVICE, _UNKNOWN = range(9, 16)
 _NO_CAUSE = -1
 
+Pieces = tuple[I64, I64, I64, I64]
+"""Gap, start, end and cause (a position in `CAUSE_NAMES`) of pieces of idle time."""
+
 
 @dataclass(frozen=True)
 class Launched:
@@ -127,23 +130,20 @@ def idle_segments(
        checkpoint, data loading, allocator, compilation; then, if a blocking call began by a and ended no
        earlier than `sync_slack_ns` before a, `host_sync` for all the rest; else a host communication wait,
        garbage collection, dispatch (any operator or call), `host_other` (nothing recorded).
-    4. [q, b): `launch_latency` when L > a. Otherwise the work was queued before: `kernel_gap` when the stretch
-       is at most `kernel_gap_ns`, `dependency_wait` when L's stream had been told to wait for another
-       stream just before, else `device_other`.
-    5. The last stretch, with no later activity: `tail`, the whole of it.
+    4. [q, b): `launch_latency` when L > a. Otherwise the work was queued: `kernel_gap` up to `kernel_gap_ns`,
+       `dependency_wait` when L's stream had just been told to wait for another one, else `device_other`.
+    5. The last stretch, with no later activity: `tail`, whole.
 
     Args:
         activities: ACTIVITIES rows, any number of ranks and captures, any order; invalid ones are ignored.
         host_events: EVENTS rows of the same ranks with `HOST_COLUMNS`; `host_events()` selects them.
-        windows: STEPS rows; the first stretch begins with a timeline's first window and the last ends with
-            its last one. Without them, at the first and last activity.
-        kernel_gap_ns: longest stretch that is the device's own scheduling.
-        sync_slack_ns: how long before the stretch a blocking call may have ended.
+        windows: STEPS rows; a timeline's first stretch begins with its first window and the last ends with its
+            last one (without them, at the first and last activity).
+        kernel_gap_ns, sync_slack_ns: the limits of rules 4 and 3.
 
     Returns:
         `world, rank, window, device, start_ns, end_ns, cause` (a name of `CAUSE_NAMES`), `gap_start_ns,
-        gap_end_ns` (the whole stretch), `launch_tid` (thread of L, null where none); sorted by timeline and
-        time, no two touching rows of one stretch with the same cause.
+        gap_end_ns` (the whole stretch), `launch_tid` (L's thread); sorted by timeline and time.
 
     Raises:
         MissingColumn: a needed column is absent.
@@ -155,14 +155,11 @@ def idle_segments(
     acts, host = Launched.of(activities), host_columns(host_events)
     rows_of = rows_by(activities)
     bounds = {} if windows is None else _bounds(windows)
-    parts = []
+    slack, limit, parts = sync_slack_ns, kernel_gap_ns, []
     for key in sorted({*rows_of, *bounds}, key=_order):
         gaps = _gaps(acts.take(rows_of.get(key, np.empty(0, np.int64))), host, key, bounds.get(key))
-        gap, start, end, cause = _segments(
-            gaps, host, key, acts.thread, kernel_gap_ns=kernel_gap_ns, sync_slack_ns=sync_slack_ns
-        )
-        thread = np.where(gaps.has_launch, gaps.thread, -1)[gap]
-        parts.append((key, start, end, cause, gaps.start[gap], gaps.end[gap], thread))
+        pieces = _segments(gaps, host, key, acts.thread, kernel_gap_ns=limit, sync_slack_ns=slack)
+        parts.append((key, gaps, pieces))
     return _table(parts, acts.thread)
 
 
@@ -261,7 +258,7 @@ def _told(acts: Launched, host: HostEvents, key: Key) -> Flags:
 
 def _segments(
     gaps: Gaps, host: HostEvents, key: Key, threads: Text, *, kernel_gap_ns: int, sync_slack_ns: int
-) -> tuple[I64, I64, I64, I64]:
+) -> Pieces:
     """Gap, start, end and cause of every piece, in order of time."""
     whole = np.full(len(gaps.start), _NO_CAUSE, dtype=np.int64)
     whole[~gaps.has_launch] = _UNKNOWN
@@ -289,7 +286,7 @@ def _device_cause(gaps: Gaps, rows: I64, kernel_gap_ns: int) -> I64:
 
 def _host_pieces(
     gaps: Gaps, rows: I64, host: HostEvents, key: Key, threads: Text, slack_ns: int
-) -> Iterator[tuple[I64, I64, I64, I64]]:
+) -> Iterator[Pieces]:
     """The host's part of each gap, by what the issuing thread did."""
     rows_of = host.threads_of(key[:3]) if len(rows) else {}
     issued = gaps.issued
@@ -304,7 +301,7 @@ def _host_pieces(
         yield mine[piece], start, end, cause
 
 
-def _joined(gap: I64, start: I64, end: I64, cause: I64) -> tuple[I64, I64, I64, I64]:
+def _joined(gap: I64, start: I64, end: I64, cause: I64) -> Pieces:
     """Touching pieces of one gap and one cause as one."""
     if len(gap) == 0:
         return gap, start, end, cause
@@ -315,17 +312,23 @@ def _joined(gap: I64, start: I64, end: I64, cause: I64) -> tuple[I64, I64, I64, 
     return gap[first], start[first], end[last], cause[first]
 
 
-def _table(parts: list[tuple[Key, I64, I64, I64, I64, I64, I64]], threads: Text) -> pa.Table:
-    n = np.array([len(p[1]) for p in parts], dtype=np.int64)
-    place = np.repeat(np.arange(len(parts)), n)
+def _table(parts: list[tuple[Key, Gaps, Pieces]], threads: Text) -> pa.Table:
+    n = np.array([len(pieces[0]) for _, _, pieces in parts], dtype=np.int64)
+    place = pa.array(np.repeat(np.arange(len(parts)), n))
     columns: dict[str, pa.Array] = {}
     for i, name in enumerate(TIMELINE):
         kind = pa.string() if name == "world" else pa.int64()
-        values = pa.array([p[0][i] for p in parts], kind).take(pa.array(place))
+        values = pa.array([key[i] for key, _, _ in parts], kind).take(place)
         columns[name] = values.dictionary_encode() if name == "world" else values
-    joined = [np.concatenate([np.empty(0, np.int64), *(p[i] for p in parts)]) for i in range(1, 7)]
-    columns["start_ns"], columns["end_ns"] = int_array(joined[0]), int_array(joined[1])
-    columns["cause"] = Text(joined[2], CAUSE_NAMES).arrow()
-    columns["gap_start_ns"], columns["gap_end_ns"] = int_array(joined[3]), int_array(joined[4])
-    columns["launch_tid"] = Text(joined[5], threads.values).arrow()
+
+    def joined(values: list[I64]) -> I64:
+        return np.concatenate([np.empty(0, np.int64), *values])
+
+    columns["start_ns"] = int_array(joined([p[1] for _, _, p in parts]))
+    columns["end_ns"] = int_array(joined([p[2] for _, _, p in parts]))
+    columns["cause"] = Text(joined([p[3] for _, _, p in parts]), CAUSE_NAMES).arrow()
+    columns["gap_start_ns"] = int_array(joined([g.start[p[0]] for _, g, p in parts]))
+    columns["gap_end_ns"] = int_array(joined([g.end[p[0]] for _, g, p in parts]))
+    issuers = [np.where(g.has_launch, g.thread, -1)[p[0]] for _, g, p in parts]
+    columns["launch_tid"] = Text(joined(issuers), threads.values).arrow()
     return pa.table(columns)

@@ -44,17 +44,17 @@ def kernels(activities: pa.Table, windows: pa.Table | None = None) -> pa.Table:
     """
     need(activities, [*TIMELINE, "name", "class", "rule", "start_ns", "end_ns"], "activities")
     start, end = numbers(activities, "start_ns"), numbers(activities, "end_ns")
-    sound = (
-        flags(activities, "valid", default=True)
-        & ints(activities, "start_ns")[1]
-        & ints(activities, "end_ns")[1]
-    )
+    known = [ints(activities, c)[1] for c in ("start_ns", "end_ns")]
+    sound = flags(activities, "valid", default=True) & known[0] & known[1]
     kept = np.flatnonzero(sound & _in_windows(activities, windows, start, end))
     under = _under_communication(activities, sound, kept, start, end)
-    table = activities.take(pa.array(kept))
+    return _by_name(activities.take(pa.array(kept)), end[kept] - start[kept], under)
+
+
+def _by_name(table: pa.Table, dur: I64, under: F64) -> pa.Table:
+    """The rows by name, class and rule, from durations and the part under communication."""
     columns = {c: text(table, c) for c in _BY}
     codes = [columns[c].codes for c in reversed(_BY)]
-    dur = end[kept] - start[kept]
     order = np.lexsort((dur, *codes))
     fresh = np.zeros(len(order), dtype=np.bool_)
     fresh[:1] = True
@@ -62,11 +62,11 @@ def kernels(activities: pa.Table, windows: pa.Table | None = None) -> pa.Table:
         fresh[1:] |= np.diff(code[order]) != 0
     grouped = _Grouped(np.flatnonzero(fresh), dur[order], numbers(table, "rank")[order], under[order])
     stats = grouped.stats() if len(order) else _no_stats()
-    labels = {c: columns[c].at(order[grouped.first]).arrow().cast(TEXT) for c in _BY}
-    stats["slowdown_under_comm_ratio"] = _nulled(
-        stats["slowdown_under_comm_ratio"], columns["class"].at(order[grouped.first]).is_one_of(Class.COMM)
-    )
-    ranked = np.lexsort((np.arange(len(grouped.first)), -stats["total_ns"].to_numpy()))
+    heads = order[grouped.first]
+    labels = {c: columns[c].at(heads).arrow().cast(TEXT) for c in _BY}
+    is_comm = columns["class"].at(heads).is_one_of(Class.COMM)
+    stats["slowdown_under_comm_ratio"] = _nulled(stats["slowdown_under_comm_ratio"], is_comm)
+    ranked = np.lexsort((np.arange(len(heads)), -stats["total_ns"].to_numpy()))
     return pa.table(labels | stats).take(pa.array(ranked))
 
 

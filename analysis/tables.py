@@ -125,6 +125,8 @@ def rows_by(table: pa.Table, columns: Sequence[str] = TIMELINE) -> dict[Key, I64
     code = np.zeros(n, dtype=np.int64)
     for name in columns:
         codes = _factor(table, name)
+        if codes.max() == codes.min():
+            continue
         code = np.unique(code * (int(codes.max()) + 1) + codes, return_inverse=True)[1].reshape(-1)
     order = np.argsort(code, kind="stable")
     first = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(np.diff(code[order])) + 1])
@@ -139,6 +141,8 @@ def _factor(table: pa.Table, name: str) -> I64:
     column = table.column(name)
     if pa.types.is_integer(column.type):
         values, known = ints(table, name)
+        if known.all() and values.max() == values.min():
+            return np.zeros(len(values), dtype=np.int64)
         distinct, codes = np.unique(values, return_inverse=True)
         codes = np.where(known, codes.reshape(-1), len(distinct))
         return np.asarray(codes, dtype=np.int64)

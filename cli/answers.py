@@ -102,10 +102,11 @@ def _hidden(f: Facts) -> Answer:
         because = f"not recorded on the device in {text.count(f.n_comm_missing, 'window')}"
         return Answer(question, BOUND, because, "a capture that starts before the step")
     if f.n_comm:
+        where = "" if f.n_device else " on the host timeline"
         return Answer(
             question,
             YES,
-            f"{text.count(f.n_comm, 'communication activity', 'communication activities')} recorded",
+            f"{text.count(f.n_comm, 'communication activity', 'communication activities')} recorded{where}",
             "",
         )
     if f.n_comm_missing:
@@ -159,6 +160,8 @@ def _slow_rank(f: Facts) -> Answer:
         return Answer(question, BOUND, f"{_ranks_because(f)}: only its own times", "a trace from every rank")
     if not f.has_all_ranks:
         return Answer(question, BOUND, _ranks_because(f), "a trace from every rank")
+    if f.unsplit_ns:
+        return Answer(question, BOUND, f"all {f.n_ranks} ranks are here; who waits for whom is not told", "")
     return Answer(question, YES, f"all {f.n_ranks} ranks are here", "")
 
 

@@ -23,7 +23,7 @@ DEFAULT_BY = ("rank", "device")
 NAMED_KEYS = {"device": "dev", "window": "win"}
 TITLES = {
     "device": "Where a window goes on the device: mean ms and share",
-    "host": "Host times (no device activity was recorded): mean ms and share; nothing here is a GPU time",
+    "host": "Host times (no device activity recorded), no GPU times: mean ms and share",
 }
 Row = Mapping[str, Any]
 
@@ -104,6 +104,8 @@ def _timeline_blocks(rows: Sequence[Row], title: str, by: Sequence[str], *, full
     digits = parts.digits_for(max(r["wall_ns"] / (r["n"] or 1) for r in rows))
     blocks = [_parts_block(rows, title, keys, digits)]
     blocks.append(_times_block(rows, keys, digits))
+    if rows[0].get("timeline") == "host":
+        return blocks  # nothing tells why no operator ran
     blocks.append(_idle_block(rows, keys, digits))
     if full:
         blocks.append(_full_block(rows, keys, digits))
@@ -147,20 +149,25 @@ def _mean(row: Row, column: str) -> float:
 
 def _parts_block(rows: Sequence[Row], title: str, keys: Sequence[str], digits: int) -> Block:
     """The five parts with their shares; they add up to the window as shown."""
-    heads = ("compute\nalone", "compute +\nhidden", "exposed\ncomm", "memory\ncopies", "idle")
+    heads = ["compute\nalone", "compute +\nhidden", "exposed\ncomm", "memory\ncopies", "idle"]
+    if rows[0].get("timeline") == "host":
+        heads[-1] = "no\noperator"
     columns = [*_key_columns(rows, keys), Col("window\nms"), *(Col(h) for h in heads)]
     shown = []
     for row in rows:
         values = [_mean(row, c) for c in parts.PARTS.values()]
-        shown.append(
-            (parts.shown_ms(values, digits=digits), parts.shown_percent(values), _ms(sum(values), digits))
-        )
+        shown.append((_five(row, digits), parts.shown_percent(values), _ms(sum(values), digits)))
     wide = [max(len(percents[i]) for _, percents, _ in shown) for i in range(len(heads))]
     cells = [
         [*_key_cells(row, keys), wall, *(f"{m} {p:>{w}}" for m, p, w in zip(ms, percents, wide, strict=True))]
         for row, (ms, percents, wall) in zip(rows, shown, strict=True)
     ]
     return Block(title=title, columns=columns, rows=cells)
+
+
+def _five(row: Row, digits: int) -> list[str]:
+    """The five parts as shown; the finer blocks add up to these."""
+    return parts.shown_ms([_mean(row, c) for c in parts.PARTS.values()], digits=digits)
 
 
 def _ms(ns: float, digits: int) -> str:
@@ -186,7 +193,10 @@ def _times_block(rows: Sequence[Row], keys: Sequence[str], digits: int) -> Block
             else _ms(_mean(row, "communication_ns"), digits)
         )
         cell.append(text.ratio(row.get("overlap_ratio")))
-        cells.append([*cell, *parts.shown_ms([_mean(row, c) for c in exposed.values()], digits=digits)])
+        split = [_mean(row, c) for c in exposed.values()]
+        cells.append(
+            [*cell, *(parts.shown_ms(split, digits=digits, total=_five(row, digits)[2]) if split else [])]
+        )
     notes = []
     if any(row.get("is_comm_recorded") is False for row in rows):
         notes.append(
@@ -210,10 +220,11 @@ def _idle_block(rows: Sequence[Row], keys: Sequence[str], digits: int) -> Block:
     for row in rows:
         groups = parts.idle_groups(row)
         values = [groups[n] / (row["n"] or 1) for n in names]
-        low, high = (
-            parts.shown_ms([_mean(row, c)], digits=digits)[0] for c in ("bubble_min_ns", "bubble_max_ns")
-        )
-        shown = [*parts.shown_ms([sum(values)], digits=digits), *parts.shown_ms(values, digits=digits)]
+        idle = _five(row, digits)[4]
+        low, high = (_ms(_mean(row, c), digits) for c in ("bubble_min_ns", "bubble_max_ns"))
+        low = idle if row["bubble_min_ns"] == row["idle_ns"] else low
+        high = low if row["bubble_max_ns"] == row["bubble_min_ns"] else high
+        shown = [idle, *parts.shown_ms(values, digits=digits, total=idle)]
         cells.append([*_key_cells(row, keys), *shown, parts.bubble_text(low, high)])
     notes = []
     if any(row.get("unsplit_comm_ns") for row in rows):

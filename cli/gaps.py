@@ -50,7 +50,7 @@ def screen(table: pa.Table, start_ns: int) -> list[Block]:
     """One line of numbers per stretch, one of names: the host frame, and the kernels around it."""
     rows = list(rows_of(table))
     if not rows:
-        return [Block(title="No idle time: nothing matches the selection.")]
+        return [Block(title="No idle time of a device in these windows.")]
     has_devices = len({(r["rank"], r["device"]) for r in rows}) > len({r["rank"] for r in rows})
     columns = [Col("rank"), *([Col("dev")] if has_devices else []), Col("step"), Col("at ms"), Col("idle ms")]
     columns += [Col("cause", right=False), Col("on ranks")]

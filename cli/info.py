@@ -36,6 +36,7 @@ KINDS = {"torch_profiler": "trace"}
 RANK_FROM = {"distributed_info": "trace", "name": "file name"}
 SHOWN_SOURCES = 32
 SHOWN_GROUPS = 12
+STEP_KEYS = ("world", "timeline", "source", "phase")
 WORST_FIRST = {"error": 0, "warning": 1, "info": 2}
 FLAGS = ("record_shapes", "with_stack", "profile_memory")
 Row = Mapping[str, Any]
@@ -96,7 +97,7 @@ def screen(run: Run) -> list[Block]:
     who = identity(sources, windows)
     return [
         *source_blocks(sources),
-        facts_block(who, sources),
+        facts_block(who, [s for s in sources if s["world"] not in who.other_worlds]),
         *steps_blocks(list(rows_of(run.table("steps"))), run.steps_note()),
         *quality_blocks(list(rows_of(run.table("quality")))),
         answers_block(answers(facts_of(run))),
@@ -158,34 +159,20 @@ def facts_block(who: Identity, sources: Sequence[Row]) -> Block:
 
 
 def steps_blocks(steps: Sequence[Row], note: str) -> list[Block]:
-    """The steps found: by timeline and source, how many, and which numbers."""
-    found: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    """The steps found: by world, timeline, source and phase, how many, and which numbers."""
+    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for s in steps:
-        found[(s["timeline"] or "device", s["source"] or "none", s["phase"] or text.UNKNOWN)].append(s)
-    columns = [Col(h, right=False) for h in ("timeline", "source", "phase")]
+        found[tuple(_shown(s[k]) for k in STEP_KEYS)].append(s)
+    keys = [k for k in STEP_KEYS if k != "world" or len({key[0] for key in found}) > 1]
+    columns = [Col(k, right=False) for k in keys]
     columns += [Col("ranks"), Col("steps"), Col("numbers", right=False, shrink=12)]
     rows = []
-    for (timeline, source, phase), some in sorted(found.items()):
-        numbers = [s["step"] for s in some if s["step"] is not None]
-        ranks = {s["rank"] for s in some}
-        rows.append(
-            [
-                timeline,
-                source,
-                phase,
-                str(len(ranks)),
-                str(len({(s["window"], s["step"]) for s in some})),
-                text.ranges(numbers) or text.UNKNOWN,
-            ]
-        )
-    return [
-        Block(
-            title="Steps found",
-            columns=columns if rows else (),
-            rows=rows,
-            notes=[f"Used: {note}"] if note else [],
-        )
-    ]
+    for key, some in sorted(found.items()):
+        counts = [len({s["rank"] for s in some}), len({(s["window"], s["step"]) for s in some})]
+        numbers = text.ranges([s["step"] for s in some if s["step"] is not None]) or text.UNKNOWN
+        rows.append([*key[len(STEP_KEYS) - len(keys) :], *map(str, counts), numbers])
+    notes = [f"Used: {note}"] if note else []
+    return [Block(title="Steps found", columns=columns if rows else (), rows=rows, notes=notes)]
 
 
 def quality_blocks(quality: Sequence[Row]) -> list[Block]:
@@ -240,7 +227,8 @@ def facts_of(run: Run) -> Facts:
     sources = [s for s in rows_of(run.table("sources")) if s["world"] in worlds]
     activities = run.store.table("activities", columns=["class", "operation", "launch_id"], worlds=worlds)
     classes = Counter(_counts(activities.column("class")))
-    operations = _counts(activities.column("operation"))
+    operations = Counter(_counts(activities.column("operation")))
+    operations.update(_counted(run, "host_activities", "operation", worlds))
     by_timeline = defaultdict(set)
     for w in windows:
         by_timeline[w["timeline"]].add(w["rank"])

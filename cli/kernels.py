@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 QUESTION = "Which kernels take the time, and how was each one classified?"
 TOP = 15
 TITLE = "Kernels and copies by total time, with the rule that gave the class"
-HOST_TITLE = "Host ranges by total time (no device activity was recorded; host times)"
+HOST_TITLE = "Host ranges by total time: no device activity recorded, no GPU times"
 
 
 @dataclass(frozen=True)

@@ -131,9 +131,12 @@ for _commands in PANELS.values():
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line in a process of its own and leave with its exit code."""
+    last_word = lean.LastWord() if lean.owns_process(PROG) else None
     lean.keep_out("pandas")
     code = run(sys.argv[1:] if argv is None else argv)
     _flush_or_silence()
+    if last_word:
+        last_word.code = code
     sys.exit(code)
 
 

@@ -67,14 +67,15 @@ def step_parts(row: Mapping[str, Any]) -> dict[str, int | float]:
     return parts | {f"idle: {name}": value for name, value in idle_groups(row).items()}
 
 
-def rounded(values: Sequence[int | float], *, unit: float) -> list[int]:
+def rounded(values: Sequence[int | float], *, unit: float, total: int | None = None) -> list[int]:
     """Whole units that add up to the rounded sum: each value rounded down, the largest remainders up.
 
-    Ties go to the earlier value. Cost: O(n log n).
+    Ties go to the earlier value. `total` is the sum to reach where it was rounded elsewhere (it is within one
+    unit of this one). Cost: O(n log n).
     """
     exact = [v / unit for v in values]
     floors = [int(e // 1) for e in exact]
-    missing = round(sum(exact)) - sum(floors)
+    missing = (round(sum(exact)) if total is None else total) - sum(floors)
     by_remainder = sorted(range(len(exact)), key=lambda i: (floors[i] - exact[i], i))
     for i in by_remainder[:missing]:
         floors[i] += 1
@@ -86,9 +87,11 @@ def digits_for(wall_ns: float) -> int:
     return 1 if wall_ns >= 10_000_000 else 3
 
 
-def shown_ms(values: Sequence[int | float], *, digits: int) -> list[str]:
-    """Nanoseconds as milliseconds whose shown digits add up to the shown sum."""
-    return [f"{v / 10**digits:.{digits}f}" for v in rounded(values, unit=1_000_000 / 10**digits)]
+def shown_ms(values: Sequence[int | float], *, digits: int, total: str | None = None) -> list[str]:
+    """Nanoseconds as milliseconds whose shown digits add up to the shown sum (or to a total shown elsewhere)."""
+    units = None if total is None else round(float(total) * 10**digits)
+    found = rounded(values, unit=1_000_000 / 10**digits, total=units)
+    return [f"{v / 10**digits:.{digits}f}" for v in found]
 
 
 def shown_percent(values: Sequence[int | float]) -> list[str]:

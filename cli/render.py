@@ -92,9 +92,9 @@ def is_unicode_terminal() -> bool:
     return encoding.startswith("utf")
 
 
-def uses_color(stream: Any) -> bool:
-    """Whether colours may be used: a terminal that is not dumb, and NO_COLOR is not set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def can_redraw(stream: Any) -> bool:
+    """Whether a line can be drawn over: a terminal that is not dumb."""
+    return bool(stream.isatty()) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def rows_of(table: pa.Table) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ from rankscope.store.errors import QualityFailure, UsageError
 
 from . import text
 from .options import Cut, Output, Source, Thresholds, numbers, step_choice
-from .render import note, uses_color
+from .render import can_redraw, note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 STDIN = "-"
 SEVERITIES = (("error", "error"), ("warning", "warning"), ("info", "note"))
 """Severity and the word for it on screen, worst first."""
+BAR = 20
+ERASE_LINE = "\x1b[K"
 LONG_RUN = 57
 """A longer list of paths is `RUN` in the commands we suggest."""
 
@@ -149,22 +151,26 @@ def check_source(source: Source) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[int, int, str], None] | None]:
-    """A callback `(done, total, path)` that draws a bar on a terminal; None where stderr is none."""
-    if not sys.stderr.isatty():
+    """A callback `(done, total, name)` that redraws one line on a terminal; None where stderr is none."""
+    if not can_redraw(sys.stderr):
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True, no_color=not uses_color(sys.stderr), markup=False, highlight=False)
-    columns = (TextColumn("reading", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("reading", total=None)
+    def draw(line: str) -> None:
+        sys.stderr.write(f"\r{line}{ERASE_LINE}")
+        sys.stderr.flush()
 
-        def report(done: int, total: int, _path: str) -> None:
-            bar.update(task, completed=done, total=total)
+    draw("reading ...")
+    try:
+        yield lambda done, total, name: draw(progress_line(done, total, name))
+    finally:
+        draw("")
 
-        yield report
+
+def progress_line(done: int, total: int, name: str) -> str:
+    """`reading [#####     ] 4/8 rank3.json`, at most 79 columns."""
+    bar = "#" * (BAR * done // max(total, 1))
+    return text.shorten(f"reading [{bar:<{BAR}}] {done}/{total} {text.clean(name)}", 79)
 
 
 def run_start_ns(run: Run) -> int:

@@ -14,6 +14,7 @@ from rankscope.store.place import Place
 from rankscope.store.schema import QUALITY, SOURCES, Quality
 from rankscope.store.writer import write_manifest, write_single
 
+from .header_facts import encodable
 from .options import IngestOptions, ingester_version
 from .planned import Plan, PlannedSource
 from .verify import verify_windows
@@ -103,7 +104,10 @@ def quality_table(found: Iterable[Quality]) -> pa.Table:
         severity = _SEVERITY.get(q.severity, 3)
         return severity, q.code, q.rank is None, q.rank or 0, q.path or "", q.example, q.count, q.effect
 
-    rows = [asdict(q) for q in sorted(found, key=key)]
+    rows = [
+        asdict(q) | {"example": encodable(q.example), "path": q.path and encodable(q.path)}
+        for q in sorted(found, key=key)
+    ]
     return pa.Table.from_pylist(rows, schema=QUALITY.arrow)
 
 
@@ -134,7 +138,7 @@ def _source_rows(source: PlannedSource, receipt: Receipt | None) -> list[dict[st
         "reason",
     )
     common |= {name: getattr(source, name) for name in planned}
-    common |= {"path": source.label, "bytes": source.size}
+    common |= {"path": encodable(source.label), "bytes": source.size}
     if receipt is None:
         return [common]
     common |= {

@@ -7,7 +7,6 @@ source's own fault: a hopeless file becomes a receipt that says so, and the othe
 from __future__ import annotations
 
 import errno
-import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -25,17 +24,14 @@ from rankscope.store.schema import Quality, Severity
 from rankscope.store.writer import PartWriter, write_receipt, write_table
 
 from .derive import Derived, DeriveOptions, derive
+from .header_facts import encodable, gpus, metadata_json, only_gpu, versions
+from .lean import NOT_DERIVED_FROM, lean, with_shared_nulls
 from .options import IngestOptions, digest_of, ingester_version
 from .planned import PlannedSource
-from .torch_profiler import TraceFile, read_trace
+from .torch_profiler import COLUMNS, TraceFile, read_trace
 
 DERIVED = ("activities", "host_activities", "launches", "steps")
 """Tables that `derive` makes of the events."""
-
-DERIVED_FROM: tuple[str, ...] | None = None
-"""Columns of the events that `derive` reads; None: all of them."""
-
-PYTHON = "python_function"
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 """Faults of this machine, not of the file: they stop the run."""
@@ -56,13 +52,23 @@ class Target:
 
     Attributes:
         rank: the rank; None for a front end, or for processes of a fused file that belong to no rank.
-        pids: processes of that rank in a fused file; None when the whole file is its.
         constants: identity and place, the same in every row.
+        pids: processes of that rank in a fused file; None when the whole file is its.
+        is_rest: `pids` are those of the other ranks, and every other event is this rank's.
     """
 
     rank: int | None
-    pids: frozenset[str] | None
     constants: dict[str, Any]
+    pids: frozenset[str] | None = None
+    is_rest: bool = False
+
+    def share(self, rows: Any) -> Any:
+        """The rank's rows of a batch or table of events."""
+        if self.pids is None:
+            return rows
+        wanted = pa.array(sorted(self.pids), pa.string())
+        named = pc.fill_null(pc.is_in(rows.column("pid").cast(pa.string()), value_set=wanted), False)
+        return rows.filter(pc.invert(named) if self.is_rest else named)
 
 
 def ingest_one(source: PlannedSource, destination: str, options: IngestOptions) -> dict[str, Any]:
@@ -96,6 +102,7 @@ def ingest_one(source: PlannedSource, destination: str, options: IngestOptions) 
     except Exception as error:  # noqa: BLE001 - the boundary of one file: it must not stop the others
         receipt = refused(source, options, _as_trace_error(source, error))
     write_receipt(place, receipt["source_id"], receipt)
+    pa.default_memory_pool().release_unused()  # the process may live on for the next file
     return receipt
 
 
@@ -113,7 +120,7 @@ def lost(source: PlannedSource, options: IngestOptions) -> dict[str, Any]:
 def refused(source: PlannedSource, options: IngestOptions, error: TraceError) -> dict[str, Any]:
     """The receipt of a source of which nothing is used, with the quality row that says so."""
     code, status, severity = next(row[1:] for row in _REFUSALS if isinstance(error, row[0]))
-    label = source.label
+    label = encodable(source.label)
     where = f" at byte {error.offset}" if error.offset is not None else ""
     effect = "the file is left out of every number"
     quality = Quality(code, severity, source.rank, 1, f"{error.message}{where}", effect, label)
@@ -145,7 +152,7 @@ def _header(source: PlannedSource, options: IngestOptions) -> dict[str, Any]:
     """A receipt's fields, with nothing found yet."""
     return {
         "source_id": source.source_id,
-        "path": source.label,
+        "path": encodable(source.label),
         "key": receipt_key(source, options),
         "status": "empty",
         "reason": None,
@@ -200,49 +207,32 @@ def _facts(trace: TraceFile) -> dict[str, Any]:
         "n_events": trace.n_events,
         "start_ns": trace.start_ns,
         "end_ns": trace.end_ns,
-        "metadata": json.dumps(trace.header, sort_keys=True, ensure_ascii=False, default=str),
-        "devices": sorted(_gpus(trace.header)),
-        "versions": _versions(trace.header),
+        "metadata": metadata_json(trace.header),
+        "devices": sorted(gpus(trace.header)),
+        "versions": versions(trace.header),
     }
-
-
-def _gpus(header: dict[str, Any]) -> set[str]:
-    """Names of the devices the file lists."""
-    devices = header.get("deviceProperties") or header.get("computeProperties")
-    listed = devices if isinstance(devices, list) else []
-    return {d["name"] for d in listed if isinstance(d, dict) and isinstance(d.get("name"), str)}
-
-
-def _versions(header: dict[str, Any]) -> dict[str, str]:
-    """Versions the file states (`cuda_runtime_version`, `nccl_version` ...), as text."""
-    inner = header.get("distributedInfo")
-    found: dict[str, str] = {}
-    for place in (inner if isinstance(inner, dict) else {}, header):
-        for name, value in place.items():
-            if (
-                name.lower().endswith("version")
-                and name != "schemaVersion"
-                and isinstance(value, str | int | float)
-            ):
-                found[name] = str(value)[:80]
-    return found
 
 
 def _placed(found: Iterable[Quality], source: PlannedSource) -> Iterator[Quality]:
     """Quality rows with the file they are about and, in a file of one rank, the rank."""
     for row in found:
         rank = row.rank if row.rank is not None else source.rank
-        yield replace(row, rank=rank, path=row.path or source.label)
+        path = encodable(row.path or source.label)
+        yield replace(row, rank=rank, path=path, example=encodable(row.example))
 
 
 def _targets(source: PlannedSource, trace: TraceFile) -> list[Target]:
-    gpu = _only_gpu(trace.header)
+    """Where the file's events go; in a fused file those of no known process go to the lowest rank."""
+    constants = _constants(source, only_gpu(trace.header))
     if len(trace.ranks) < 2:
-        return [Target(source.rank, None, _constants(source, gpu))]
-    of: dict[int | None, set[str]] = {rank: set() for rank in sorted(trace.ranks)}
+        return [Target(source.rank, constants)]
+    pids: dict[int, set[str]] = {rank: set() for rank in sorted(trace.ranks)}
     for pid, rank in trace.rank_of_pid.items():
-        of[rank].add(pid)
-    return [Target(rank, frozenset(pids), _constants(source, gpu)) for rank, pids in of.items()]
+        pids[rank].add(pid)
+    lowest, *rest = pids
+    others = frozenset(pid for rank in rest for pid in pids[rank])
+    targets = [Target(rank, constants, frozenset(pids[rank])) for rank in rest]
+    return [Target(lowest, constants, others, is_rest=True), *targets]
 
 
 def _constants(source: PlannedSource, gpu: str | None) -> dict[str, Any]:
@@ -254,12 +244,6 @@ def _constants(source: PlannedSource, gpu: str | None) -> dict[str, Any]:
         "local_rank": source.local_rank,
         "coords": source.coords,
     }
-
-
-def _only_gpu(header: dict[str, Any]) -> str | None:
-    """The device name, when every device of the file has the same."""
-    names = _gpus(header)
-    return names.pop() if len(names) == 1 else None
 
 
 def _write_events(
@@ -275,22 +259,15 @@ def _write_events(
         ]
         for batch in trace.batches():
             for target, writer in zip(targets, writers, strict=True):
-                writer.write(_of_pids(batch, target.pids))
+                writer.write(target.share(batch))
     return {t.rank: w.part for t, w in zip(targets, writers, strict=True)}
-
-
-def _of_pids(rows: Any, pids: frozenset[str] | None) -> Any:
-    if pids is None:
-        return rows
-    wanted = pa.array(sorted(pids), pa.string())
-    return rows.filter(pc.is_in(rows.column("pid").cast(pa.string()), value_set=wanted))
 
 
 def _derive_rank(
     place: Place, trace: TraceFile, target: Target, source_id: str, options: IngestOptions
 ) -> tuple[dict[str, Any], list[Quality], list[Part]]:
     """Derived tables of one rank: what it got, quality rows, parts."""
-    events = _of_pids(trace.table(DERIVED_FROM, exclude_cats=(PYTHON,)), target.pids)
+    events = _derive_input(trace, target)
     derived = derive(events, trace.header, DeriveOptions(rules=options.rules, step_regex=options.step_regex))
     span = _span(events, trace, target)
     del events
@@ -299,10 +276,17 @@ def _derive_rank(
     return own_facts(derived, target.rank) | span, quality, parts
 
 
-def without_python(events: pa.Table) -> pa.Table:
-    """The events but Python frames, which are most of a trace with stacks and derive nothing."""
-    is_python = pc.equal(events.column("cat").cast(pa.string()), PYTHON)
-    return events.filter(pc.invert(pc.fill_null(is_python, False)))
+def _derive_input(trace: TraceFile, target: Target) -> pa.Table:
+    """The rank's events as `derive` wants them, in little memory: it is the largest table of an ingest."""
+    wanted = [c for c in COLUMNS if c not in NOT_DERIVED_FROM]
+    nothing: dict[pa.DataType, pa.Array] = {}
+    pieces = [
+        with_shared_nulls(lean(target.share(pa.Table.from_batches([b]))), nothing)
+        for b in trace.batches(wanted)
+    ]
+    table = pa.concat_tables(pieces).unify_dictionaries()
+    pa.default_memory_pool().release_unused()
+    return table
 
 
 def _span(events: pa.Table, trace: TraceFile, target: Target) -> dict[str, int | None]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from rankscope.store import layout
 from rankscope.store.errors import StoreVersion, TraceError, UsageError
-from rankscope.store.manifest import encode, is_store
+from rankscope.store.manifest import encode, is_store, is_unfinished
 from rankscope.store.place import Place, Unwritable, is_url
 from rankscope.store.reader import RunStore
 from rankscope.store.writer import read_receipt
@@ -95,8 +95,8 @@ def ingest_run(
     chosen = options or IngestOptions()
     how = How(executor, jobs, progress)
     _check(chosen)
-    asked = [os.fspath(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    if len(asked) == 1 and asked[0] != STDIN and is_store(Place(asked[0], chosen.storage_options)):
+    asked = [os.path.expanduser(os.fspath(p)) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    if len(asked) == 1 and _is_store(asked[0], chosen):
         store = RunStore(asked[0], storage_options=chosen.storage_options)
         return rederived(store, chosen, out=None if out is None else os.fspath(out), cache=cache)
     if STDIN not in asked:
@@ -104,6 +104,14 @@ def ingest_run(
     with tempfile.TemporaryDirectory(prefix="rankscope-stdin-") as folder:
         spooled = spool_stdin(folder)
         return _stored(_input(asked, chosen, stdin=spooled), out, chosen, how, cache=False)
+
+
+def _is_store(path: str, options: IngestOptions) -> bool:
+    """Whether the path is a run store, finished or not (which `RunStore` then says)."""
+    if path == STDIN:
+        return False
+    place = Place(path, options.storage_options)
+    return is_store(place) or is_unfinished(place)
 
 
 def _check(options: IngestOptions) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,14 +19,19 @@ from rankscope.store.errors import UsageError
 from rankscope.store.manifest import Part
 from rankscope.store.place import Place, is_url
 from rankscope.store.reader import RunStore
-from rankscope.store.schema import SOURCES, Quality
-from rankscope.store.writer import write_manifest, write_single
+from rankscope.store.schema import EVENTS, SOURCES, Quality, empty
+from rankscope.store.writer import PartWriter, write_manifest, write_single
 
 from . import cache as caches
 from .derive import DeriveOptions, derive
+from .facts import RunFacts
 from .finish import USED, quality_table
-from .ingest_one import Target, own_facts, without_python, write_derived
+from .ingest_one import Target, own_facts, write_derived
+from .lean import lean
 from .options import IngestOptions, ingester_version
+from .restate import CONTRADICTED, Identity, contradicted, facts_of, identities
+
+Identities = dict[tuple[str | None, int], Identity]
 
 
 def rederived(
@@ -38,38 +41,67 @@ def rederived(
 
     Args:
         store: an open store.
-        options: wanted rules and step pattern.
+        options: wanted rules, step pattern and facts; what they leave open stays as in the store.
         out: where to write the other store; None: the user's cache.
         cache: with `out` None: False keeps nothing beyond this process.
+
+    Raises:
+        UsageError: a fact is wrong, or `out` is not empty.
     """
-    if not is_other(store, options) and out is None:
+    wanted = _wanted(store, options)
+    if not wanted.is_other and out is None:
         return store
-    target = _destination(store, options, out=out, cache=cache)
-    if target.exists(layout.MANIFEST):
-        return RunStore(target.root, storage_options=options.storage_options)
-    facts = {k: v for k, v in store.manifest.items() if k not in ("format", "schema_version", "parts")}
-    stated = dict(facts.get("options") or {})
-    facts |= {"options": stated | options.derivation(), "ingester_version": ingester_version()}
-    old = _Old(store, store.table("sources").to_pylist())
-    made = [_derived_again(old, target, part, options) for part in store.parts("events")]
-    quality = [row for one in made for row in one.quality]
-    parts = [p for one in made for p in one.parts]
-    parts.append(write_single(target, "sources", _sources(old, made)))
-    kept = _kept_quality(store, facts.get("derived_codes") or ())
-    parts.append(write_single(target, "quality", quality_table([*kept, *quality])))
-    facts["derived_codes"] = sorted({q.code for q in quality})
-    facts["unrecorded_comm"] = [row for one in made for row in one.unrecorded]
-    write_manifest(target, parts, facts)
+    target = _destination(store, wanted, out=out, cache=cache)
+    if not target.exists(layout.MANIFEST):
+        _write(_Old(store, store.table("sources").to_pylist()), target, wanted)
     return RunStore(target.root, storage_options=options.storage_options)
 
 
-def is_other(store: RunStore, options: IngestOptions) -> bool:
-    """Whether the wanted derivation differs from the store's; options that say nothing want nothing else."""
-    wanted = options.derivation()
-    if wanted == IngestOptions().derivation():
-        return False
+@dataclass(frozen=True)
+class _Wanted:
+    """What the other store is made with: the options in full, and the facts they come to."""
+
+    options: IngestOptions
+    facts: RunFacts
+    is_other: bool
+
+
+def _wanted(store: RunStore, options: IngestOptions) -> _Wanted:
+    """The options, completed by the store's where they say nothing."""
     stated = store.manifest.get("options") or {}
-    return any(stated.get(name) != value for name, value in wanted.items())
+    full = replace(
+        options,
+        rules=options.rules or tuple(stated.get("rules") or ()),
+        step_regex=options.step_regex if options.step_regex is not None else stated.get("step_regex"),
+        sets=options.sets or tuple(stated.get("sets") or ()),
+    )
+    facts, before = facts_of(store.manifest, options.sets), facts_of(store.manifest, ())
+    is_other = facts != before or any(stated.get(k) != v for k, v in full.derivation().items())
+    return _Wanted(full, facts, is_other)
+
+
+def _write(old: _Old, target: Place, wanted: _Wanted) -> None:
+    """Derive every rank and window again and write the other store, the manifest last."""
+    store = old.store
+    identity = identities(store, wanted.facts)
+    made = [_derived_again(old, target, part, wanted.options, identity) for part in store.parts("events")]
+    derived = [row for one in made for row in one.quality]
+    facts = {k: v for k, v in store.manifest.items() if k not in ("format", "schema_version", "parts")}
+    dropped = {CONTRADICTED, *(facts.get("derived_codes") or ())}
+    kept = [Quality(**q) for q in store.table("quality").to_pylist() if q["code"] not in dropped]
+    hosts = {(r["world"], r["rank"]): r["host"] for r in old.rows if r["rank"] is not None}
+    quality = [*kept, *derived, *contradicted(store, wanted.facts, hosts)]
+    facts |= {
+        "options": wanted.options.content(),
+        "facts": wanted.facts.stated(),
+        "ingester_version": ingester_version(),
+        "derived_codes": sorted({q.code for q in derived}),
+        "unrecorded_comm": [row for one in made for row in one.unrecorded],
+    }
+    parts = [p for one in made for p in one.parts]
+    parts.append(write_single(target, "sources", _sources(old, made, identity)))
+    parts.append(write_single(target, "quality", quality_table(quality)))
+    write_manifest(target, parts, facts)
 
 
 @dataclass(frozen=True)
@@ -101,44 +133,56 @@ class _Made:
         return [] if self.own["is_comm_recorded"] else [place | {"n_issued": self.own["n_issued_comm"]}]
 
 
-def _destination(store: RunStore, options: IngestOptions, *, out: str | None, cache: bool) -> Place:
+def _destination(store: RunStore, wanted: _Wanted, *, out: str | None, cache: bool) -> Place:
     if out is not None:
-        place = Place(out, options.storage_options)
+        place = Place(out, wanted.options.storage_options)
         if place.entries():
             raise UsageError(
                 "the folder is not empty", path=out, hint="give a new folder for the other store"
             )
         return place
     where = store.path if is_url(store.path) else os.path.realpath(store.path)
-    key = caches.cache_key([[where, store.manifest]], options.derivation(), ingester_version())
+    key = caches.cache_key([[where, store.manifest]], wanted.options.content(), ingester_version())
     folder = caches.entry(key) if cache and not store.path.startswith("memory://") else None
     return Place(folder if folder is not None else caches.temporary_store())
 
 
-def _derived_again(old: _Old, target: Place, part: Part, options: IngestOptions) -> _Made:
-    """Derive one rank and window again, and copy its events."""
+def _derived_again(
+    old: _Old, target: Place, part: Part, options: IngestOptions, identity: Identities
+) -> _Made:
+    """Derive one rank and window again, and write its events under its identity."""
     store, source_id = old.store, part.source_id or ""
-    events = without_python(_events(store, part))
+    events = _lean_events(store, part)
     row = old.of_place.get((part.world, part.rank, part.window), {})
     wanted = DeriveOptions(rules=options.rules, step_regex=options.step_regex)
     derived = derive(events, _header(row), wanted)
-    place_of = Target(part.rank, None, _constants(store, part))
-    parts = [*write_derived(target, derived, place_of, source_id), _copied(store, target, part)]
+    own = {} if part.rank is None else identity.get((part.world, part.rank), {})
+    place_of = Target(part.rank, own | {"world": part.world, "window": part.window})
+    parts = [*write_derived(target, derived, place_of, source_id), _events_again(store, target, part, own)]
     quality = [replace(q, rank=part.rank, path=row.get("path")) for q in derived.quality]
     return _Made(part, own_facts(derived, part.rank), quality, parts)
 
 
-def _events(store: RunStore, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
-    """The events of one part; the rank null of no rank is a rank like any other here."""
-    ranks, worlds, windows = [part.rank], [part.world], [part.window]
-    return store.table("events", columns=columns, ranks=ranks, worlds=worlds, windows=windows)
+def _place(part: Part) -> dict[str, Any]:
+    """Arguments that read this part only; the rank null of no rank is a rank like any other here."""
+    return {"ranks": [part.rank], "worlds": [part.world], "windows": [part.window]}
 
 
-def _constants(store: RunStore, part: Part) -> dict[str, Any]:
-    """Identity and place of a part: the same in every row of its events."""
-    names = ["host", "local_rank", "coords", "world", "window"]
-    rows = _events(store, part, names).slice(0, 1).to_pylist()
-    return rows[0] if rows else {"world": part.world, "window": part.window}
+def _lean_events(store: RunStore, part: Part) -> pa.Table:
+    """What `derive` reads of a part, row group by row group."""
+    kept = [lean(piece) for piece in store.pieces("events", **_place(part))]
+    return pa.concat_tables(kept).unify_dictionaries() if kept else empty(EVENTS)
+
+
+def _events_again(store: RunStore, target: Place, part: Part, identity: Identity) -> Part:
+    """The events of a part, with the rank's identity as it is now."""
+    constants = identity | {"world": part.world, "window": part.window}
+    with PartWriter(
+        target, "events", source_id=part.source_id or "", rank=part.rank, constants=constants
+    ) as writer:
+        for piece in store.pieces("events", **_place(part)):
+            writer.write(piece)
+    return writer.part
 
 
 def _header(row: dict[str, Any]) -> dict[str, Any]:
@@ -150,22 +194,13 @@ def _header(row: dict[str, Any]) -> dict[str, Any]:
     return header if isinstance(header, dict) else {}
 
 
-def _copied(store: RunStore, target: Place, part: Part) -> Part:
-    with store.place.reading(part.path) as old, target.writing(part.path) as new:
-        shutil.copyfileobj(old, new, 4 << 20)
-    return part
-
-
-def _sources(old: _Old, made: list[_Made]) -> pa.Table:
-    """The sources with what was counted anew."""
+def _sources(old: _Old, made: list[_Made], identity: Identities) -> pa.Table:
+    """The sources with what was counted anew, and their hosts."""
     own = {(m.part.world, m.part.rank, m.part.window): m.own for m in made}
     rows = []
     for row in old.rows:
         found = own.get((row["world"], row["rank"], row["window"])) if row["status"] in USED else None
-        rows.append(row | {k: found[k] for k in ("n_activities", "pre_ns")} if found else row)
+        host = identity.get((row["world"], row["rank"]), row)["host"]
+        counted = {k: found[k] for k in ("n_activities", "pre_ns")} if found else {}
+        rows.append(row | counted | {"host": host})
     return pa.Table.from_pylist(rows, schema=SOURCES.arrow)
-
-
-def _kept_quality(store: RunStore, derived: Collection[str]) -> list[Quality]:
-    """Rows that do not come from deriving."""
-    return [Quality(**row) for row in store.table("quality").to_pylist() if row["code"] not in derived]

@@ -19,7 +19,7 @@ from .activities import Activities
 from .columns import I64, LARGEST, SMALLEST, Flags
 from .frame import Frame
 from .link import Links
-from .step_sequence import sequence_starts
+from .step_sequence import Kernels, sequence_starts
 from .step_sources import HostSteps, host_steps
 
 
@@ -179,16 +179,18 @@ def _inferred(frame: Frame, acts: Activities, valid: Flags) -> list[Window]:
     if frame.is_operator.any() or frame.is_annotation.any():
         return []
     rows = acts.links.activities
-    kernels = valid & frame.in_category("kernel")[rows] & ~acts.classes.is_class(Class.MEMCPY)
-    lanes = np.where(acts.has_stream, acts.stream, -1)
-    starts = sequence_starts(
-        frame.name.take(rows),
-        lanes,
+    name = frame.name.codes[rows].astype(np.int64)
+    kernels = valid & frame.in_category("kernel")[rows] & ~acts.classes.is_class(Class.MEMCPY) & (name >= 0)
+    correlation, known = frame.correlation
+    candidates = Kernels(
+        name=name,
+        lane=np.where(acts.has_stream, acts.stream, -1),
         start=acts.start,
         end=acts.end,
-        usable=kernels,
+        call=np.where(known, correlation, -1)[rows],
         is_compute=acts.classes.is_class(Class.COMPUTE),
     )
+    starts = sequence_starts(candidates.take(np.flatnonzero(kernels)))
     if starts is None:
         return []
     ends = np.append(starts[1:], acts.end[valid].max())

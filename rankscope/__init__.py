@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .run import Run as Run
     from .run import ingest_run as ingest_run
-    from .run import open as open
+    from .run import open as open  # noqa: A004 - the public name
 
 __version__ = "0.1.0"
 

@@ -21,10 +21,21 @@ def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
 def act(cls: str, start: int, end: int, **given: Any) -> dict[str, Any]:
     """One device activity, on stream 7, without launch record unless `launch` is given (the call's start)."""
     launch = given.pop("launch", None)
-    row = PLACE | {"device": 0, "stream": 7, "name": f"{cls}_kernel", "class": cls, "rule": "test", "valid": True}
+    row = PLACE | {
+        "device": 0,
+        "stream": 7,
+        "name": f"{cls}_kernel",
+        "class": cls,
+        "rule": "test",
+        "valid": True,
+    }
     row |= {"start_ns": start, "end_ns": end, "recorded_end_ns": end}
     if launch is not None:
-        row |= {"launch_start_ns": launch, "launch_tid": THREAD, "launch_id": given.get("correlation", launch)}
+        row |= {
+            "launch_start_ns": launch,
+            "launch_tid": THREAD,
+            "launch_id": given.get("correlation", launch),
+        }
     return row | given
 
 
@@ -36,7 +47,8 @@ def activities(*rows: dict[str, Any]) -> pa.Table:
 def host_activities(*rows: tuple[str, int, int]) -> pa.Table:
     """HOST_ACTIVITIES of (class, start, end)."""
     made = [
-        PLACE | {"tid": THREAD, "name": c, "class": c, "rule": "test", "start_ns": s, "end_ns": e, "valid": True}
+        PLACE
+        | {"tid": THREAD, "name": c, "class": c, "rule": "test", "start_ns": s, "end_ns": e, "valid": True}
         for c, s, e in rows
     ]
     return _table(made, HOST_ACTIVITIES.arrow)
@@ -109,7 +121,11 @@ class Act:
         """As ACTIVITIES row."""
         launch: dict[str, Any] = {}
         if self.launch is not None:
-            launch = {"launch_start_ns": self.launch, "launch_tid": self.thread, "launch_id": self.correlation}
+            launch = {
+                "launch_start_ns": self.launch,
+                "launch_tid": self.thread,
+                "launch_id": self.correlation,
+            }
         given = {"stream": self.stream, "correlation": self.correlation, "group_size": self.group_size}
         return act(self.cls, self.start, self.end, valid=self.valid, **given, **launch)
 
@@ -135,8 +151,18 @@ class Program:
             rows.append(event(cat, name, start, end, tid=thread.split("/")[1]))
         for i, (stream, when) in enumerate(self.waits):
             rows.append(
-                event("cuda_sync", "Stream Wait Event", when, when + 1, pid="0", tid=str(stream), device=0,
-                      stream=stream, correlation=1000 + i, wait_on_stream=99)  # fmt: skip
+                event(
+                    "cuda_sync",
+                    "Stream Wait Event",
+                    when,
+                    when + 1,
+                    pid="0",
+                    tid=str(stream),
+                    device=0,
+                    stream=stream,
+                    correlation=1000 + i,
+                    wait_on_stream=99,
+                )
             )
         return events(*rows)
 

@@ -30,6 +30,11 @@ _CLOSING = re.compile(rb"\}[\s,]{0,256}\]")
 _LOOK_AHEAD = 4096
 _LIST_END = re.compile(rb'[\s,\x00]*+\][\s\x00]*+(?:,\s*+"|\}[\s\x00]*+\Z|\Z)')
 
+_SURE_END = re.compile(
+    rb'\][\s\x00]*+(?:,\s*+"(?:traceName|displayTimeUnit|baseTimeNanoseconds|schemaVersion|distributedInfo|trace_id'
+    rb'|(?:device|compute)Properties|otherData|metadata|INFO|ERROR|systemTraceEvents|stackFrames|samples)"'
+    rb"|\}?+[\s\x00]*+(?![,}\]\"\s\x00]))"
+)
 _LOOSE_END = re.compile(rb'[\s,\x00]*+\][\s\x00]*+\}?+[\s\x00]*+(?![,}\]"])')
 
 
@@ -47,12 +52,21 @@ def list_end(text: bytes) -> int:
     return match.end()
 
 
-def list_ends(text: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
+def list_ends(text: bytes) -> Iterator[tuple[int, int]]:
     """Probable ends of the event list: behind its last event, and where its closing bracket stands."""
-    for match in _CLOSING.finditer(text, start, len(text) if end is None else end):
+    for match in _CLOSING.finditer(text):
         bracket = match.end() - 1
         if list_end(text[bracket : bracket + _LOOK_AHEAD]):
             yield match.start() + 1, bracket
+
+
+def sure_list_end(text: bytes) -> tuple[int, int] | None:
+    """The last end of an event list that cannot be the end of a list inside an event's arguments."""
+    last = None
+    for stop, bracket in list_ends(text):
+        if _SURE_END.match(text, bracket):
+            last = stop, bracket
+    return last
 
 
 def value_end(text: bytes, start: int, limit: int | None = None) -> int:

@@ -150,11 +150,11 @@ def _requoted(text: bytes, pattern: re.Pattern[bytes]) -> tuple[bytes, Repairs]:
 
     def fix(match: re.Match[bytes]) -> bytes:
         inner = _INNER_QUOTE.sub(_escaped_quote, match[1])
-        if _is_odd_tail(inner):
-            inner += b"\\"
-        if inner != match[1]:
+        token = b'"' + (inner + b"\\" if _is_odd_tail(inner) else inner) + b'"'
+        fixed = repaired_string(token)
+        if fixed != match[0]:
             changed.append((match[0], match.start()))
-        return b'"' + inner + b'"'
+        return fixed
 
     fixed, done = repaired(pattern.sub(fix, text))
     for token, offset in changed:

@@ -7,10 +7,12 @@ mended if its text allows, else skipped alone; reading goes on at the next plaus
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from .brackets import EVENT_START, UNTERMINATED, boundaries, list_end, list_ends, value_extent
+from .brackets import EVENT_START, UNTERMINATED, boundaries, list_end, sure_list_end, value_extent
 from .decode import Event, decoded, decoded_or_repaired
 from .notes import Notes
 from .repair import requoted
@@ -20,6 +22,7 @@ REPAIR_BLOCK = 256
 REQUOTE_BYTES = 256 << 10
 """Longest event whose quotes are guessed at."""
 BLANK = b" \t\r\n,\0"
+BLANKS = re.compile(rb"[\s,\x00]*+")
 EVIDENCE = 3
 """Following stretches looked at to tell a damaged event from one that holds many objects."""
 
@@ -64,7 +67,7 @@ class Salvage:
         self._pieces = boundaries(text)
         self._starts = [start for start, _ in self._pieces]
         self._out = Salvaged()
-        self._budget = 16 * len(text) + (1 << 20)
+        self._budget = 4 * len(text) + (1 << 20)
         self._reached = 0
         self._is_cut = False
         self._damage_from: int | None = None
@@ -130,25 +133,28 @@ class Salvage:
             )
             self._find_list_end(reached - 1, position)
             return position
-        stop, _ = next(list_ends(self._text, start, end), (end, end))
+        list_end_here = self._sure_end if self._sure_end and start < self._sure_end[0] <= end else None
+        stop = list_end_here[0] if list_end_here else end
         if self._requote(start, stop):
             self._find_list_end(stop - 1, end)
             return end
-        is_followed = self._is_followed(index)
-        if reached == UNTERMINATED and self._is_unfinished(index, is_followed=is_followed):
+        if reached == UNTERMINATED and self._is_unfinished(index):
             self._out.open_at = self._out.consumed = start
             return end
         self._damage(start)
-        position = self._inside(start + 1, stop)
-        if not is_followed and self._is_last:
-            self._find_list_end(start, end)
-        return max(position, end)
+        position = max(self._inside(start + 1, stop), end)
+        self._find_list_end(start, position)
+        return position
+
+    @cached_property
+    def _sure_end(self) -> tuple[int, int] | None:
+        return sure_list_end(self._text)
 
     def _find_list_end(self, start: int, end: int) -> None:
-        found = None if self._is_done else next(list_ends(self._text, start, end), None)
-        if found:
+        """Amid damage, where the list may end without a whole event in front of its bracket."""
+        if not self._is_done and self._sure_end and start < self._sure_end[0] <= end:
             self._out.is_end = True
-            self._out.consumed = found[1]
+            self._out.consumed = self._sure_end[1]
 
     def _whole_value(self, start: int, *, is_guess: bool = False) -> int:
         """Accept the bracketed value at `start`; its end, 0 when it is no event, or why there is none."""
@@ -187,20 +193,28 @@ class Salvage:
     def _inside(self, position: int, stop: int) -> int:
         """Look for whole events between boundaries; returns where to go on."""
         while self._budget > 0:
-            match = EVENT_START.search(self._text, position, stop)
-            if match is None:
+            start = self._next_start(position, stop)
+            if start is None:
                 break
-            self._gap(position, match.start())
-            reached = self._whole_value(match.start(), is_guess=True)
+            self._gap(position, start)
+            reached = self._whole_value(start, is_guess=True)
             if reached <= 0:
-                self._damage(match.start())
-                position = match.start() + 1
+                self._damage(start)
+                position = start + 1
             elif self._ends_list(reached):
                 return reached
             else:
                 position, stop = reached, max(stop, self._piece_end(reached))
         self._gap(position, stop)
         return stop
+
+    def _next_start(self, position: int, stop: int) -> int | None:
+        """Where the next event may begin: at an object right here, else at one with a usual first key."""
+        here = BLANKS.match(self._text, position, stop)
+        if here and self._text[here.end() : here.end() + 1] == b"{" and here.end() < stop:
+            return here.end()
+        match = EVENT_START.search(self._text, position, stop)
+        return match.start() if match else None
 
     def _gap(self, start: int, stop: int) -> None:
         """Bytes between two events that belong to neither."""
@@ -220,6 +234,7 @@ class Salvage:
             if events and "ph" in events[0]:
                 self._notes.add_repairs(repairs, self._offset + start)
                 self._accept(events)
+                self._is_amid_damage = True  # a guess: what follows may still be a part of this event
                 return True
         return False
 
@@ -231,13 +246,15 @@ class Salvage:
                 return True
         return False
 
-    def _is_unfinished(self, index: int, *, is_followed: bool) -> bool:
-        """Whether the rest of this event is probably still to come rather than lost.
+    def _is_unfinished(self, index: int) -> bool:
+        """Whether the rest of this event is still to come (or was never written) rather than damaged.
 
-        At the end of the file it is the event the writer was cut off in. Elsewhere it may hold a long list of
-        objects that look like boundaries - unless one of the next stretches is an event of its own.
+        It may hold a long list of objects that look like boundaries; but not when one of the next stretches is
+        an event of its own, or the event list is seen to end.
         """
-        return index == len(self._pieces) - 1 if self._is_last else not is_followed
+        if self._is_followed(index):
+            return False
+        return not self._is_last or self._sure_end is None or self._sure_end[0] <= self._starts[index]
 
     def _damage(self, start: int) -> None:
         if not self._is_amid_damage:

@@ -157,10 +157,13 @@ def test_gzip_of_several_members_zip_and_zstd_read_alike(tmp_path: Path) -> None
 
 def test_one_bad_event_loses_only_itself(tmp_path: Path) -> None:
     events = [kernel("gemm", 10 * i, 5) for i in range(50)]
-    text = trace(events).replace('"ts": 250,', '"ts": 2x50,')
-    path = write(tmp_path / "rank0.json", text)
-    assert rows(path)[0]["compute_ns"] == 49 * 5 * US
-    assert codes(path)["event_skipped"] == 1
+    text = trace(events)
+    unreadable = write(tmp_path / "a" / "rank0.json", text.replace('"ts": 250,', '"ts": 250, "dur" }{,'))
+    assert rows(unreadable)[0]["compute_ns"] == 49 * 5 * US
+    assert codes(unreadable)["event_skipped"] == 1
+    no_number = write(tmp_path / "b" / "rank0.json", text.replace('"ts": 250,', '"ts": 2x50,'))
+    assert rows(no_number)[0]["compute_ns"] == 49 * 5 * US
+    assert codes(no_number)["ts_invalid"] == 1
 
 
 def test_nan_and_infinity_are_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ def tick_columns(acts: list[Act], t: int) -> list[str]:
     """The columns tick t counts in."""
     here = [a for a in acts if a.valid and a.start <= t < a.end]
     classes = {a.cls for a in here}
-    columns = [{"compute": "compute_ns", "comm": "communication_ns", "memcpy": "memcpy_ns"}[c] for c in classes]
+    columns = [
+        {"compute": "compute_ns", "comm": "communication_ns", "memcpy": "memcpy_ns"}[c] for c in classes
+    ]
     if classes >= {"compute", "comm"}:
         columns.append("overlap_ns")
     elif "compute" in classes:

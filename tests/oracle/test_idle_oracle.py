@@ -55,11 +55,16 @@ def tick_cause(program: Program, a: int, b: int, t: int) -> str:
 
     def is_running(x: Act) -> bool:
         # a launch call is known by its record, else by the correlation
-        return any((y.correlation, y.launch is None) == (x.correlation, x.launch is None) and y.end <= a for y in acts)
+        return any(
+            (y.correlation, y.launch is None) == (x.correlation, x.launch is None) and y.end <= a
+            for y in acts
+        )
 
     if all(is_running(x) for _, x in after):
         return "graph_gap"
-    launched = [(x.launch, x.correlation, i not in told(program), x.thread) for i, x in after if x.launch is not None]
+    launched = [
+        (x.launch, x.correlation, i not in told(program), x.thread) for i, x in after if x.launch is not None
+    ]
     if not launched:
         return "unattributed"
     launch, _, not_told, thread = min(launched)

@@ -100,7 +100,9 @@ def test_t7_an_activity_inside_one_of_its_class_changes_nothing(
     if not program.acts:
         return
     a = replace(program.acts[which % len(program.acts)], group_size=None, valid=True)
-    inner = replace(a, start=min(a.start + later, a.end), end=max(a.end - earlier, min(a.start + later, a.end)))
+    inner = replace(
+        a, start=min(a.start + later, a.end), end=max(a.end - earlier, min(a.start + later, a.end))
+    )
     base = replace(program, acts=(*(replace(x, group_size=None) for x in program.acts), a))
     assert rows(replace(base, acts=(*base.acts, inner))) == rows(base)
 

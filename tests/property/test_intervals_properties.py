@@ -38,7 +38,9 @@ def is_union(a: Intervals) -> bool:
 
 
 @given(PAIRS, PAIRS)
-def test_every_operation_holds_exactly_the_right_ticks(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
+def test_every_operation_holds_exactly_the_right_ticks(
+    a: list[tuple[int, int]], b: list[tuple[int, int]]
+) -> None:
     x, y = made(a), made(b)
     assert held(x) == ticks(a)
     for result, wanted in (
@@ -54,7 +56,9 @@ def test_every_operation_holds_exactly_the_right_ticks(a: list[tuple[int, int]],
 
 
 @given(PAIRS, PAIRS)
-def test_i1_union_is_the_sum_less_the_intersection(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
+def test_i1_union_is_the_sum_less_the_intersection(
+    a: list[tuple[int, int]], b: list[tuple[int, int]]
+) -> None:
     x, y = made(a), made(b)
     assert union(x, y).measure == x.measure + y.measure - intersection(x, y).measure
 
@@ -70,7 +74,9 @@ def test_i3_a_union_is_no_longer_than_the_sum_of_durations(a: list[tuple[int, in
 
 
 @given(PAIRS, PAIRS)
-def test_i4_what_is_left_and_what_is_shared_make_the_whole(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
+def test_i4_what_is_left_and_what_is_shared_make_the_whole(
+    a: list[tuple[int, int]], b: list[tuple[int, int]]
+) -> None:
     x, y = made(a), made(b)
     assert difference(x, y).measure + intersection(x, y).measure == x.measure
 
@@ -101,6 +107,8 @@ def test_cutting_keeps_every_tick_in_its_interval(a: list[tuple[int, int]], cuts
     start, end = (np.array([p[i] for p in lasting], dtype=np.int64) for i in (0, 1))
     row, begins, ends = split_at(start, end, np.array(sorted(cuts), dtype=np.int64))
     for i, (s, e) in enumerate(lasting):
-        pieces = [(b, f) for r, b, f in zip(row.tolist(), begins.tolist(), ends.tolist(), strict=True) if r == i]
+        pieces = [
+            (b, f) for r, b, f in zip(row.tolist(), begins.tolist(), ends.tolist(), strict=True) if r == i
+        ]
         inner = [c for c in sorted(cuts) if s < c < e]
         assert pieces == list(zip([s, *inner], [*inner, e], strict=True))

@@ -31,7 +31,13 @@ def rows(unrecorded: pa.Table | None = None) -> pa.Table:
 
 def test_the_default_is_a_row_of_exact_sums_per_rank_and_device() -> None:
     first, second = aggregate(rows()).to_pylist()
-    assert (first["rank"], first["n"], first["wall_ns"], first["wall_min_ns"], first["wall_max_ns"]) == (0, 2, 160, 60, 100)
+    assert (first["rank"], first["n"], first["wall_ns"], first["wall_min_ns"], first["wall_max_ns"]) == (
+        0,
+        2,
+        160,
+        60,
+        100,
+    )
     assert (first["compute_ns"], first["communication_ns"], first["overlap_ns"]) == (70, 20, 10)
     assert first["overlap_ratio"] == 10 / 20
     assert (second["compute_ns"], second["transfer_ns"], second["bubble_ns"]) == (100, 20, second["idle_ns"])
@@ -41,10 +47,21 @@ def test_the_default_is_a_row_of_exact_sums_per_rank_and_device() -> None:
 
 def test_what_all_rows_share_is_kept_and_what_differs_is_null() -> None:
     first = aggregate(rows()).to_pylist()[0]
-    assert (first["host"], first["coords"], first["gpu"], first["world"], first["window"]) == ("a", "dp0", "GPU-A", "0", 0)
+    assert (first["host"], first["coords"], first["gpu"], first["world"], first["window"]) == (
+        "a",
+        "dp0",
+        "GPU-A",
+        "0",
+        0,
+    )
     assert (first["step"], first["phase"]) == (None, None)
     (everything,) = aggregate(rows(), ["run"]).to_pylist()
-    assert (everything["rank"], everything["host"], everything["gpu"], everything["n"]) == (None, None, "GPU-A", 4)
+    assert (everything["rank"], everything["host"], everything["gpu"], everything["n"]) == (
+        None,
+        None,
+        "GPU-A",
+        4,
+    )
 
 
 @pytest.mark.parametrize(

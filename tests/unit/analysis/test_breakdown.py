@@ -51,7 +51,10 @@ def test_activity_is_clipped_to_the_window_on_both_sides() -> None:
 
 
 def test_overlapping_activities_count_once() -> None:
-    assert one(act("compute", 0, 50), act("compute", 10, 60, stream=8), act("compute", 20, 30))["compute_ns"] == 60
+    assert (
+        one(act("compute", 0, 50), act("compute", 10, 60, stream=8), act("compute", 20, 30))["compute_ns"]
+        == 60
+    )
 
 
 def test_invalid_and_empty_activities_enter_no_sum() -> None:
@@ -139,7 +142,11 @@ def test_ranks_devices_and_captures_are_apart() -> None:
         act("compute", 0, 50, world="b"),
     )
     tiles = windows(
-        window(0, 60, world="b"), window(0, 60, window=1), window(0, 60, device=1), window(0, 60, rank=1), window(0, 60)
+        window(0, 60, world="b"),
+        window(0, 60, window=1),
+        window(0, 60, device=1),
+        window(0, 60, rank=1),
+        window(0, 60),
     )
     assert breakdown(acts, tiles).column("compute_ns").to_pylist() == [50, 40, 30, 20, 10]
 

@@ -10,7 +10,15 @@ from rankscope.analysis.breakdown import breakdown
 from rankscope.analysis.closure import check_closure
 from rankscope.store.errors import ClosureError
 
-COLUMNS = ("wall_ns", "overlap_ns", "transfer_ns", "tail_ns", "bubble_max_ns", "graph_gap_ns", "communication_ns")
+COLUMNS = (
+    "wall_ns",
+    "overlap_ns",
+    "transfer_ns",
+    "tail_ns",
+    "bubble_max_ns",
+    "graph_gap_ns",
+    "communication_ns",
+)
 
 
 @pytest.mark.parametrize("column", COLUMNS)

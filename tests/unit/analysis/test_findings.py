@@ -13,7 +13,9 @@ from rankscope.analysis.idle import idle_segments
 from rankscope.store.schema import CAUSES
 
 
-def account(acts: list[dict[str, Any]], host: list[dict[str, Any]], tiles: pa.Table, **given: Any) -> pa.Table:
+def account(
+    acts: list[dict[str, Any]], host: list[dict[str, Any]], tiles: pa.Table, **given: Any
+) -> pa.Table:
     table, hosts = activities(*acts), events(*host)
     idle = idle_segments(table, hosts, windows=tiles, kernel_gap_ns=3, sync_slack_ns=2)
     return breakdown(table, tiles, idle=idle, **given)

@@ -27,7 +27,12 @@ HOST = [
 TILES = windows(window(0, 120, 1), window(120, 310, 2))
 
 
-def found(acts: list[dict[str, Any]] = ACTS, host: list[dict[str, Any]] = HOST, tiles: pa.Table = TILES, **given: Any):  # type: ignore[no-untyped-def]
+def found(
+    acts: list[dict[str, Any]] = ACTS,
+    host: list[dict[str, Any]] = HOST,
+    tiles: pa.Table = TILES,
+    **given: Any,
+):  # type: ignore[no-untyped-def]
     table, hosts = activities(*acts), events(*host)
     idle = idle_segments(table, hosts, windows=tiles, kernel_gap_ns=3, sync_slack_ns=2)
     return gaps(idle, table, hosts, tiles, **given).to_pylist()
@@ -50,7 +55,11 @@ def test_the_split_sums_to_the_stretch_and_names_the_largest_cause() -> None:
     for row in rows:
         assert sum(row[c] for c in CAUSES) == row["dur_ns"]
     # [120,130) operator, [130,140) nothing, [140,150) latency: a tie of three, the first in order is named
-    assert (rows[0]["host_dispatch_ns"], rows[0]["host_other_ns"], rows[0]["launch_latency_ns"]) == (10, 10, 10)
+    assert (rows[0]["host_dispatch_ns"], rows[0]["host_other_ns"], rows[0]["launch_latency_ns"]) == (
+        10,
+        10,
+        10,
+    )
     assert [r["cause"] for r in rows] == ["host_dispatch", "host_dispatch", "device_other", "tail"]
 
 
@@ -91,7 +100,12 @@ def test_ranks_idle_for_at_least_half_of_it_in_the_same_step_are_counted() -> No
     ]
     tiles = windows(*(window(0, 40, 2 if r == 3 else 1, rank=r) for r in range(4)))
     rows = found(acts, [], tiles)
-    assert [(r["rank"], r["dur_ns"], r["on_ranks"]) for r in rows] == [(0, 20, 2), (3, 20, 1), (1, 10, 2), (2, 9, 3)]
+    assert [(r["rank"], r["dur_ns"], r["on_ranks"]) for r in rows] == [
+        (0, 20, 2),
+        (3, 20, 1),
+        (1, 10, 3),
+        (2, 9, 3),
+    ]
 
 
 def test_the_order_of_rows_changes_nothing() -> None:
@@ -105,6 +119,13 @@ def test_host_windows_and_empty_runs_have_no_gaps() -> None:
     tiles = windows(window(0, 100, device=None, timeline="host"))
     table = gaps(idle_segments(activities(), events(), windows=tiles), activities(), events(), tiles)
     assert table.num_rows == 0
-    assert {"step", "start_ns", "end_ns", "cause", "host_frame", "previous_kernel", "next_kernel", "on_ranks"} <= set(
-        table.column_names
-    )
+    assert {
+        "step",
+        "start_ns",
+        "end_ns",
+        "cause",
+        "host_frame",
+        "previous_kernel",
+        "next_kernel",
+        "on_ranks",
+    } <= set(table.column_names)

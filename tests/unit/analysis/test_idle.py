@@ -65,7 +65,9 @@ def test_queued_work_a_moment_later_is_a_kernel_gap() -> None:
 
 def wait_event(stream: int, when: float, **given: Any) -> dict[str, Any]:
     given = {"correlation": 77, "wait_on_stream": 20, "wait_on_correlation": 3, "device": 0} | given
-    return host("cuda_sync", "Stream Wait Event", when, when + 1, pid="0", tid=str(stream), stream=stream, **given)
+    return host(
+        "cuda_sync", "Stream Wait Event", when, when + 1, pid="0", tid=str(stream), stream=stream, **given
+    )
 
 
 def test_queued_work_on_a_stream_told_to_wait_is_a_dependency_wait() -> None:
@@ -184,7 +186,9 @@ def test_only_the_thread_of_the_launch_counts() -> None:
 
 
 def test_invalid_host_events_do_not_count() -> None:
-    assert causes(gap(launch=150), [host("cpu_op", "aten::mm", 100, 150, valid=False)]) == [("host_other", 50)]
+    assert causes(gap(launch=150), [host("cpu_op", "aten::mm", 100, 150, valid=False)]) == [
+        ("host_other", 50)
+    ]
 
 
 def test_the_rest_of_a_running_graph_is_a_graph_gap() -> None:
@@ -207,17 +211,28 @@ def test_graph_replays_without_launch_record_share_a_correlation() -> None:
 
 
 def test_a_second_launch_with_the_same_correlation_is_another_one() -> None:
-    acts = [kernel(20, 100, launch=10, correlation=5), kernel(150, 160, launch=140, correlation=5, launch_id=8)]
+    acts = [
+        kernel(20, 100, launch=10, correlation=5),
+        kernel(150, 160, launch=140, correlation=5, launch_id=8),
+    ]
     assert causes(acts, []) == [("host_other", 40), ("launch_latency", 10)]
 
 
 def test_the_earliest_launch_of_all_that_starts_after_the_gap_decides() -> None:
-    acts = [*gap(launch=140), kernel(150, 155, launch=120, correlation=9, stream=8), kernel(150, 151, stream=9)]
+    acts = [
+        *gap(launch=140),
+        kernel(150, 155, launch=120, correlation=9, stream=8),
+        kernel(150, 151, stream=9),
+    ]
     assert causes(acts, []) == [("host_other", 20), ("launch_latency", 30)]
 
 
 def test_activities_of_no_length_neither_end_a_gap_nor_follow_it() -> None:
-    acts = [*gap(launch=140), kernel(120, 120, launch=119, correlation=9), kernel(150, 150, launch=20, correlation=8)]
+    acts = [
+        *gap(launch=140),
+        kernel(120, 120, launch=119, correlation=9),
+        kernel(150, 150, launch=20, correlation=8),
+    ]
     assert causes(acts, []) == [("host_other", 40), ("launch_latency", 10)]
 
 

@@ -39,7 +39,9 @@ def test_percentiles_are_recorded_durations() -> None:
 
 
 def test_one_name_of_two_classes_or_rules_is_two_rows() -> None:
-    got = rows(gemm(0, 5), act("comm", 0, 4, name="gemm"), gemm(0, 3, rule="other"), gemm(0, 2, copy_kind="h2d"))
+    got = rows(
+        gemm(0, 5), act("comm", 0, 4, name="gemm"), gemm(0, 3, rule="other"), gemm(0, 2, copy_kind="h2d")
+    )
     assert [(r["class"], r["rule"], r["copy_kind"]) for r in got] == [
         ("compute", "test", None),
         ("comm", "test", None),
@@ -75,14 +77,25 @@ def test_slowdown_is_the_mean_under_communication_over_the_mean_without() -> Non
 
 def test_an_activity_counts_in_the_window_in_which_it_starts() -> None:
     tiles = windows(window(0, 10), window(20, 30))
-    acts = [gemm(0, 5), gemm(9, 25), gemm(10, 12), gemm(20, 21), gemm(30, 30), gemm(30, 31), gemm(20, 21, rank=1)]
+    acts = [
+        gemm(0, 5),
+        gemm(9, 25),
+        gemm(10, 12),
+        gemm(20, 21),
+        gemm(30, 30),
+        gemm(30, 31),
+        gemm(20, 21, rank=1),
+    ]
     (row,) = rows(*acts, tiles=tiles)
     assert (row["count"], row["total_ns"]) == (4, 5 + 16 + 1)
 
 
 def test_host_ranges_can_be_counted_too() -> None:
     got = kernels(host_activities(("compute", 0, 5), ("comm", 0, 9))).to_pylist()
-    assert [(r["name"], r["total_ns"], r["copy_kind"]) for r in got] == [("comm", 9, None), ("compute", 5, None)]
+    assert [(r["name"], r["total_ns"], r["copy_kind"]) for r in got] == [
+        ("comm", 9, None),
+        ("compute", 5, None),
+    ]
 
 
 def test_no_activities_give_no_rows_and_all_columns() -> None:

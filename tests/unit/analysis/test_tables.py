@@ -40,7 +40,12 @@ def test_threads_are_named_by_process_and_thread() -> None:
 
 def test_rows_by_key_are_sorted_with_nulls_last() -> None:
     table = pa.table(
-        {"world": ["b", "a", "a", None, "a"], "rank": [0, 1, None, 0, 1], "window": [0] * 5, "device": [0] * 5}
+        {
+            "world": ["b", "a", "a", None, "a"],
+            "rank": [0, 1, None, 0, 1],
+            "window": [0] * 5,
+            "device": [0] * 5,
+        }
     )
     got = {k: v.tolist() for k, v in rows_by(table).items()}
     assert list(got) == [("a", 1, 0, 0), ("a", None, 0, 0), ("b", 0, 0, 0), (None, 0, 0, 0)]

@@ -99,7 +99,10 @@ def test_none_is_first_start_to_last_end_of_every_device_and_capture() -> None:
     )
     hosts = host_activities(("compute", 1, 9))
     found = select_windows(windows(*steps(1, 2)), acts, hosts, which="none")
-    rows = [(r["window"], r["device"], r["timeline"], r["start_ns"], r["end_ns"]) for r in found.windows.to_pylist()]
+    rows = [
+        (r["window"], r["device"], r["timeline"], r["start_ns"], r["end_ns"])
+        for r in found.windows.to_pylist()
+    ]
     assert rows == [
         (0, 0, "device", 5, 30),
         (0, 1, "device", 12, 18),

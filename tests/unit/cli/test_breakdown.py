@@ -54,7 +54,7 @@ def test_host_rows_stand_in_a_block_of_their_own_that_says_so() -> None:
     host = build.window(1, timeline="host", device=None)
     text = _screen([build.window(0), host], ["rank", "device"])
     device, host_part = text.split("Host times")
-    assert "nothing here is a GPU time" in host_part.replace("\n", " ")
+    assert "no GPU times" in host_part
     assert "   0   100.0" in device
     assert "   1   100.0" not in device
     assert "   1   100.0" in host_part

@@ -92,6 +92,16 @@ def test_equal_quality_rows_of_several_ranks_share_a_line_and_the_worst_come_fir
     ]
 
 
+def test_steps_are_listed_by_what_gave_them_and_by_world_where_there_are_several() -> None:
+    step = {"world": "a", "timeline": "device", "source": "profiler_step", "phase": None, "window": 0}
+    steps = [step | {"rank": r, "step": s} for r in (0, 1) for s in (3, 4, 5)]
+    (block,) = info.steps_blocks(steps, "steps 4")
+    assert block.rows == [["device", "profiler_step", "-", "2", "3", "3-5"]]
+    assert block.notes == ["Used: steps 4"]
+    (block,) = info.steps_blocks([*steps, step | {"world": "b", "rank": 0, "step": None}], "")
+    assert block.rows[1] == ["b", "device", "profiler_step", "-", "1", "1", "-"]
+
+
 def test_the_whole_screen_fits_80_columns_and_ends_with_the_answers() -> None:
     run = build.FakeRun(quality=build.quality_table(("a_code", "error", 0)))
     run.sources = [

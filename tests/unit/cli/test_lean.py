@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rankscope.cli.lean import KeepOut
+from rankscope.cli.lean import KeepOut, owns_process
 
 
 def test_a_package_kept_out_looks_not_installed_and_others_are_found() -> None:
@@ -24,3 +24,16 @@ def test_arrow_works_without_importing_pandas() -> None:
         "assert 'pandas' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_process_of_ours_ends_with_its_code_after_every_other_exit_handler() -> None:
+    code = (
+        "import sys\nfrom rankscope.cli.lean import LastWord\nword = LastWord()\nword.code = 4\n"
+        "import atexit, pyarrow\natexit.register(lambda: print('cleaned up'))\nsys.exit(0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (4, "cleaned up\n")
+
+
+def test_a_process_that_merely_calls_us_is_not_ours() -> None:
+    assert not owns_process("rankscope")

@@ -104,17 +104,13 @@ def test_the_screen_is_made_only_when_it_is_shown(
     assert capsys.readouterr().out.endswith("T\nn\n1\n")
 
 
-def test_no_color_and_a_dumb_terminal_turn_colours_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_drawn_over_only_on_a_terminal_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    assert render.uses_color(Terminal())
-    assert not render.uses_color(io.StringIO())
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not render.uses_color(Terminal())
-    monkeypatch.delenv("NO_COLOR")
+    assert render.can_redraw(Terminal())
+    assert not render.can_redraw(io.StringIO())
     monkeypatch.setenv("TERM", "dumb")
-    assert not render.uses_color(Terminal())
+    assert not render.can_redraw(Terminal())

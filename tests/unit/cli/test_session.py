@@ -107,6 +107,24 @@ def test_progress_is_silent_where_stderr_is_no_terminal(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ""
 
 
+def test_progress_redraws_one_line_of_a_terminal_and_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with session.progress() as callback:
+        assert callback is not None
+        callback(1, 4, "rank0.json\x1b[2J")
+    drawn = terminal.getvalue().split("\r")
+    assert drawn[1].startswith("reading ...")
+    assert drawn[2].startswith("reading [#####               ] 1/4 rank0.json?[2J")
+    assert drawn[3] == session.ERASE_LINE
+    assert len(session.progress_line(999, 1000, "x" * 300)) <= 79
+
+
 def test_ingest_says_what_it_wrote_and_the_next_command() -> None:
     class Store:
         def ranks(self) -> list[int]:

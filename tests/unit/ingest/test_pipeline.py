@@ -18,6 +18,7 @@ from builders_run import COMM, kernel, launch, rows, steps_trace, two_ranks, wri
 from rankscope.ingest import cache as caches
 from rankscope.ingest import ingest_one as one
 from rankscope.ingest import pipeline
+from rankscope.ingest.lean import lean
 from rankscope.ingest.options import IngestOptions
 from rankscope.ingest.pipeline import ingest_run
 from rankscope.store.errors import EmptyRun, RankConflict, StoreVersion, TraceError, UnknownFormat, UsageError
@@ -157,7 +158,7 @@ def test_an_interrupted_ingest_leaves_no_store_and_is_resumed(tmp_path: Path, co
     (done,) = (p for p in store.parts("events") if p.rank == 0)
     (root / "_receipts" / f"{done.source_id}.json").unlink()
     with pytest.raises(StoreVersion, match="interrupted"):
-        RunStore(root)
+        ingest_run(root)
     ingest_run(folder, root)
     assert counted == ["rank_0.json"]
     assert digests(root) == expected
@@ -277,11 +278,12 @@ def test_a_file_of_several_ranks_is_split(tmp_path: Path) -> None:
                 "args": {"name": f"rank {rank} GPU"},
             },
         ]
+    events.append({"ph": "X", "cat": "cpu_op", "name": "of nobody", "ts": 90, "dur": 1})
     path = write_trace(tmp_path / "fused.json", {"schemaVersion": 1, "traceEvents": events})
     store = ingest_run(path)
     assert store.ranks() == [0, 1]
     assert store.table("activities").column("start_ns").to_pylist() == [100_000, 150_000]
-    assert store.table("events").num_rows == 6
+    assert store.table("events", columns=["rank"]).column("rank").to_pylist() == [0] * 4 + [1] * 3
     assert [s["rank"] for s in store.table("sources").to_pylist()] == [0, 1]
 
 
@@ -358,6 +360,23 @@ def test_a_store_is_derived_again_under_other_rules(tmp_path: Path) -> None:
     assert ingest_run(tmp_path / "run", options=options).path == other.path
 
 
+def test_facts_stated_of_a_store_are_those_of_its_ranks(tmp_path: Path) -> None:
+    folder = two_ranks(tmp_path / "traces")
+    ingest_run(folder, tmp_path / "run")
+    options = IngestOptions(sets=("tp=2", 'hosts=["a", "b"]', "gpus_per_host=1"))
+    other = ingest_run(tmp_path / "run", options=options)
+    found = other.table("events", columns=["rank", "host", "local_rank", "coords"]).to_pylist()
+    assert found[0] == {"rank": 0, "host": "a", "local_rank": 0, "coords": "tp0"}
+    assert found[-1] == {"rank": 1, "host": "b", "local_rank": 0, "coords": "tp1"}
+    direct = ingest_run(folder, tmp_path / "direct", options=options)
+    for name in ("events", "activities", "launches", "steps", "quality", "sources"):
+        assert other.table(name).equals(direct.table(name)), name
+    assert other.manifest == direct.manifest
+    assert ingest_run(other.path, options=options).path == other.path
+    wrong = ingest_run(tmp_path / "run", options=IngestOptions(sets=("tp=3",)))
+    assert "fact_contradicted" in codes(wrong)
+
+
 def test_standard_input_is_read_and_never_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import io
     import sys
@@ -384,6 +403,26 @@ def test_the_worker_and_its_receipt_travel_between_processes(tmp_path: Path) -> 
     assert call.keywords["options"] == options
 
 
-def test_python_frames_are_stored_but_do_not_derive_anything(tmp_path: Path) -> None:
-    table = rows("events", cat=["python_function", "cpu_op", None], name=["a", "b", "c"])
-    assert one.without_python(pa.table(table)).column("name").to_pylist() == ["b", "c"]
+def test_headers_that_are_no_json_are_made_json(tmp_path: Path) -> None:
+    folder = two_ranks(tmp_path / "traces")
+    odd = steps_trace(2, world_size=3) | {"note": float("nan"), "half": "\ud800"}
+    write_trace(folder / "rank_3.json", odd)
+    store = ingest_run(folder, tmp_path / "run")
+    assert store.ranks() == [0, 1, 2]
+    metadata = {
+        s["rank"]: s["metadata"] for s in store.table("sources").to_pylist() if s["status"] == "whole"
+    }
+    assert json.loads(metadata[2], parse_constant=lambda _: 1 / 0)["schemaVersion"] == 1
+
+
+def test_what_derives_nothing_is_left_out_of_the_derivation() -> None:
+    table = rows(
+        "events",
+        cat=["python_function", "cpu_op", None, "ac2g", "gpu_memcpy"],
+        name=["a", "b", "c", "d", "e"],
+        ph=["X", "X", "M", "s", "X"],
+        extra=["1", "2", "3", "4", "5"],
+    )
+    kept = lean(pa.table(table))
+    assert kept.column("name").to_pylist() == ["b", "c", "e"]
+    assert kept.column("extra").to_pylist() == [None, None, "5"]

@@ -10,7 +10,7 @@ from builders_scan import event, in_every_chunking, scanned, text_of
 
 from rankscope.ingest.scan import header as header_module
 from rankscope.ingest.scan.careful import CarefulScan
-from rankscope.ingest.scan.repair import repaired, repaired_string, requoted
+from rankscope.ingest.scan.repair import repaired, repaired_string
 from rankscope.store.errors import DamagedFile
 
 GOOD = [event(f"g{i}", args={"list": [{"name": 1}, {"name": 2}, {"name": 3}]}) for i in range(6)]
@@ -92,9 +92,11 @@ def test_unescaped_quotes_in_a_name_are_part_of_it() -> None:
 
 
 def test_a_backslash_before_the_closing_quote_is_a_separator() -> None:
-    assert any(
-        json.loads(text) == {"a": "C:\\x\\", "b": 1} for text, _ in requoted(rb'{"a": "C:\x\", "b": 1}')
-    )
+    one = r'{"ph": "X", "name": "C:\qx\", "args": {"stream": 1}}'
+    got = scanned(amid(one))
+    assert got.names[3] == "C:\\qx\\"
+    assert got.rows[3]["stream"] == 1
+    assert got.counts == {"string_repaired": 1}
 
 
 @pytest.mark.parametrize(

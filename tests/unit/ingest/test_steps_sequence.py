@@ -91,7 +91,13 @@ def test_host_operators_rule_the_inference_out_and_runtime_calls_do_not() -> Non
     assert _starts(derived) == [r.start for r in rows if r.name == "embed"]
 
 
-def test_a_single_repeating_kernel_terminates() -> None:
+def test_a_single_kernel_over_and_over_is_no_sequence_of_steps() -> None:
     rows = [kernel("gemv", 100 * i, 50) for i in range(30)]
-    derived = _derive(rows)
-    assert derived.steps.num_rows == 30
+    assert [r["source"] for r in _derive(rows).steps.to_pylist()] == ["none"]
+
+
+def test_a_step_never_begins_inside_a_graph_launch() -> None:
+    rows = [kernel(name, 100 * i, 50, corr=i // 8) for i, name in enumerate(["gemm", "attention"] * 20)]
+    assert _starts(_derive(rows)) == [100 * i for i in range(0, 40, 8)]
+    two = [kernel(name, 100 * i, 50, corr=i // 20) for i, name in enumerate(["gemm", "attention"] * 20)]
+    assert [r["source"] for r in _derive(two).steps.to_pylist()] == ["none"]
