@@ -95,7 +95,8 @@ def ingest_run(
     chosen = options or IngestOptions()
     how = How(executor, jobs, progress)
     _check(chosen)
-    asked = [os.path.expanduser(os.fspath(p)) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    asked = [os.path.expanduser(os.fspath(p)) for p in several]  # noqa: PTH111 - a URL is no Path
     if len(asked) == 1 and _is_store(asked[0], chosen):
         store = RunStore(asked[0], storage_options=chosen.storage_options)
         return rederived(store, chosen, out=None if out is None else os.fspath(out), cache=cache)
