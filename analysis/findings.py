@@ -6,15 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from rankscope.store.schema import CAUSES, Timeline
 
 from .aggregate import aggregate
-from .closure import EXPOSED
-from .intervals import I64
-from .tables import numbers, text
+from .tables import text
 from .windows import number_ranges
 
 WEAK_RATIO = 0.01
@@ -44,8 +41,6 @@ IDLE_GROUPS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 """Idle causes in the four groups of the screen; all causes, each once."""
-
-_FOLDED = {"allocator_ns": "launch-bound", "compile_ns": "launch-bound", "host_comm_wait_ns": "launch-bound"}
 
 
 @dataclass(frozen=True)
@@ -199,48 +194,3 @@ def _imbalance(total: Mapping[str, Any], by_rank: list[dict[str, Any]]) -> Itera
             "ranks": str(by_rank[worst]["rank"]),
             "next_command": IMBALANCE_NEXT,
         }
-
-
-def step_parts(rows: pa.Table) -> pa.Table:
-    """The parts of the mean window, that sum to it, with the worst rank beside each.
-
-    Compute, compute with hidden communication, exposed communication by what it did, exposed copies, and idle time by
-    group (`IDLE_GROUPS`).
-
-    Args:
-        rows: BREAKDOWN rows of single windows of one timeline.
-
-    Returns:
-        `part, sum_ns` (int64 over `n` windows; the sums add up to the windows' `wall_ns`), `n, mean_ns` (float64),
-        `ratio, worst_rank, worst_mean_ns`.
-    """
-    columns: dict[str, tuple[str, ...]] = {
-        "compute": ("compute_only_ns",),
-        "compute + hidden comm": ("overlap_ns",),
-        **{f"exposed comm: {c.removesuffix('_ns').replace('_', ' ')}": (c,) for c in EXPOSED},
-        "memory copies": ("exposed_memcpy_ns",),
-    }
-    for group, causes in IDLE_GROUPS.items():
-        folded = (c for c, g in _FOLDED.items() if g == group and c in rows.column_names)
-        columns[f"idle: {group}"] = (*causes, *folded)
-    totals = {part: _sum(rows, names) for part, names in columns.items()}
-    n, rank = int(numbers(rows, "n").sum()), numbers(rows, "rank")
-    wall = int(numbers(rows, "wall_ns").sum())
-    ranks = np.unique(rank)
-    weights = [int(numbers(rows, "n")[rank == r].sum()) for r in ranks]
-    table: dict[str, list[Any]] = {
-        c: [] for c in ("sum_ns", "mean_ns", "ratio", "worst_rank", "worst_mean_ns")
-    }
-    for values in totals.values():
-        means = [float(values[rank == r].sum()) / w for r, w in zip(ranks, weights, strict=True)]
-        worst = max(range(len(means)), key=lambda i: (means[i], -i)) if means else None
-        table["sum_ns"].append(int(values.sum()))
-        table["mean_ns"].append(float(values.sum()) / n if n else None)
-        table["ratio"].append(float(values.sum()) / wall if wall else None)
-        table["worst_rank"].append(None if worst is None else int(ranks[worst]))
-        table["worst_mean_ns"].append(None if worst is None else means[worst])
-    return pa.table({"part": list(totals), "n": [n] * len(totals), **table})
-
-
-def _sum(rows: pa.Table, names: tuple[str, ...]) -> I64:
-    return np.asarray(sum(numbers(rows, c) for c in names), dtype=np.int64)

@@ -126,6 +126,7 @@ class Scope:
 
 def _split(windows: pa.Table) -> dict[int, pa.Table]:
     """Rows of each rank, in their order."""
+    windows = windows.combine_chunks()  # a thousand small chunks make every take slow
     groups = rows_by(windows, ("rank",))
     return {
         int(str(key[0])): windows.take(pa.array(rows)) for key, rows in groups.items() if key[0] is not None

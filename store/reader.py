@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -117,8 +117,7 @@ class RunStore:
             MissingColumn: no such column.
             StoreVersion: a file the manifest names is missing or damaged.
         """
-        wanted = self._columns(name, columns)
-        schema = pa.schema([STORED[name].arrow.field(c) for c in wanted])
+        schema = _schema(name, columns)
         parts = self._selected(name, ranks, worlds, windows)
         tables = list(self._read_all(parts, schema, cats))
         return pa.concat_tables(tables).unify_dictionaries() if tables else schema.empty_table()
@@ -137,8 +136,7 @@ class RunStore:
 
         Dictionaries differ from piece to piece. Arguments, order and errors are those of `table`.
         """
-        wanted = self._columns(name, columns)
-        schema = pa.schema([STORED[name].arrow.field(c) for c in wanted])
+        schema = _schema(name, columns)
         for part in self._selected(name, ranks, worlds, windows):
             yield from self._read(part, schema, cats)
 
@@ -149,28 +147,28 @@ class RunStore:
         worlds: Collection[str | None] | None,
         windows: Collection[int | None] | None,
     ) -> list[Part]:
-        parts = self.parts(name)
         if name in layout.SINGLE:
-            return parts
+            return self.parts(name)
+        if ranks is None:
+            parts = self._parts.get(name, [])
+        else:
+            of_rank = self._of_rank.get(name, {})
+            found = [p for rank in dict.fromkeys(ranks) for p in of_rank.get(rank, ())]
+            parts = sorted(found, key=lambda p: p.order)
         return [
             p
             for p in parts
-            if p.rows
-            and (ranks is None or p.rank in ranks)
-            and (worlds is None or p.world in worlds)
-            and (windows is None or p.window in windows)
+            if p.rows and (worlds is None or p.world in worlds) and (windows is None or p.window in windows)
         ]
 
-    @staticmethod
-    def _columns(name: str, columns: Sequence[str] | None) -> list[str]:
-        if name not in STORED:
-            raise UsageError(f"no table {name!r}", hint=f"tables: {', '.join(sorted(STORED))}")
-        known = STORED[name].arrow.names
-        wanted = list(known) if columns is None else list(dict.fromkeys(columns))
-        unknown = [c for c in wanted if c not in known]
-        if unknown:
-            raise MissingColumn(f"table {name} has no column {', '.join(unknown)}")
-        return wanted
+    @cached_property
+    def _of_rank(self) -> dict[str, dict[int | None, list[Part]]]:
+        """Parts by table and rank: with a thousand ranks, looking through all for each one adds up."""
+        found: dict[str, dict[int | None, list[Part]]] = {}
+        for name, parts in self._parts.items():
+            for part in parts:
+                found.setdefault(name, {}).setdefault(part.rank, []).append(part)
+        return found
 
     def _read_all(
         self, parts: list[Part], schema: pa.Schema, cats: Collection[str] | None
@@ -204,6 +202,29 @@ class RunStore:
             path=self.path,
             hint="ingest the traces again",
         )
+
+
+@cache
+def _arrow(name: str) -> pa.Schema:
+    return STORED[name].arrow
+
+
+def _schema(name: str, columns: Sequence[str] | None) -> pa.Schema:
+    """The wanted columns of a stored table.
+
+    Raises:
+        UsageError: no such table. MissingColumn: no such column.
+    """
+    if name not in STORED:
+        raise UsageError(f"no table {name!r}", hint=f"tables: {', '.join(sorted(STORED))}")
+    whole = _arrow(name)
+    if columns is None:
+        return whole
+    wanted = list(dict.fromkeys(columns))
+    unknown = [c for c in wanted if c not in whole.names]
+    if unknown:
+        raise MissingColumn(f"table {name} has no column {', '.join(unknown)}")
+    return pa.schema([whole.field(c) for c in wanted])
 
 
 def _row_groups(

@@ -1,4 +1,7 @@
-"""Simulated runs: every part, union and idle cause equals what the engine knew, to the nanosecond."""
+"""Simulated runs: every part, union and idle cause equals what the engine knew, to the nanosecond.
+
+Through the facade; `unit/simulate/test_against_analysis.py` tries every layout with every disturbance.
+"""
 
 from __future__ import annotations
 
@@ -42,19 +45,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "pp": {"pp": 4, "microbatches": 8},
     "3d": {"tp": 2, "pp": 2, "dp": 2},
 }
-DISTURBANCES: dict[str, dict[str, Any]] = {
-    "jitter": {"jitter": 0.1},
-    "slow_rank": {"slow_rank": "1:1.5"},
-    "slow_link": {"slow_link": "DP:4"},
-    "clock_offset": {"gpus_per_host": 2, "clock_offset": "1:350us"},
-    "data_stall": {"data_stall": "1@4:30ms"},
-    "gc_pause": {"gc_pause": "0@4:5ms"},
-    "checkpoint": {"checkpoint": "0@4:5ms"},
-    "host_bound": {"host_bound": "6"},
-    "missing_seq": {"missing_seq": True},
-    "missing_ranks": {"missing_ranks": "1"},
-}
-"""Each is tried on every layout; a truncated file is looked at apart."""
 
 
 def _truth(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:
@@ -87,15 +77,6 @@ def test_a_healthy_run_equals_its_truth(layout: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["sim_tp2pp2dp2", "sim_pp4_1f1b", "sim_slow_rank"])
 def test_a_shipped_simulated_sample_equals_its_truth(name: str) -> None:
     check(Path(__file__).resolve().parents[2] / "sample_traces" / name)
-
-
-@pytest.mark.parametrize(
-    "layout", [pytest.param(k, marks=[] if k == "3d" else pytest.mark.slow) for k in LAYOUTS]
-)
-@pytest.mark.parametrize("disturbance", DISTURBANCES)
-def test_a_disturbed_run_equals_its_truth(layout: str, disturbance: str, tmp_path: Path) -> None:
-    run_simulation(tmp_path / "run", steps=3, **LAYOUTS[layout], **DISTURBANCES[disturbance])
-    check(tmp_path / "run")
 
 
 def test_a_truncated_rank_leaves_the_others_exact(tmp_path: Path) -> None:

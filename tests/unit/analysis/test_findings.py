@@ -8,7 +8,7 @@ import pyarrow as pa
 from builders_analysis import act, activities, event, events, host_activities, window, windows
 
 from rankscope.analysis.breakdown import breakdown
-from rankscope.analysis.findings import COLUMNS, IDLE_GROUPS, findings, step_parts
+from rankscope.analysis.findings import COLUMNS, IDLE_GROUPS, findings
 from rankscope.analysis.idle import idle_segments
 from rankscope.store.schema import CAUSES
 
@@ -77,14 +77,3 @@ def test_no_rows_no_findings() -> None:
 
 def test_every_cause_is_in_one_group() -> None:
     assert sorted(c for g in IDLE_GROUPS.values() for c in g) == sorted(CAUSES)
-
-
-def test_the_parts_of_the_step_sum_to_it_with_the_worst_rank_beside() -> None:
-    acts = [act("compute", 0, 600), act("comm", 500, 700), act("compute", 0, 1000, rank=1)]
-    tiles = windows(window(0, 1000), window(0, 1000, rank=1))
-    rows = step_parts(account(acts, [], tiles, causes="full")).to_pylist()
-    assert sum(r["sum_ns"] for r in rows) == 2000
-    compute = rows[0]
-    assert (compute["part"], compute["sum_ns"], compute["mean_ns"]) == ("compute", 1500, 750.0)
-    assert (compute["worst_rank"], compute["worst_mean_ns"]) == (1, 1000.0)
-    assert step_parts(breakdown(activities(), windows())).column("sum_ns").to_pylist() == [0] * len(rows)
