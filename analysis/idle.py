@@ -124,6 +124,8 @@ def idle_segments(
     A stretch [a, b) in which no activity of any stream runs is maximal. K are the activities of positive
     length that start at b; L is the earliest launch call of K (ties: lowest correlation); q = L held in [a, b].
 
+    Activities of K without a launch record are ignored unless all lack one.
+
     1. All of K share the correlation of an activity that ended by a: `graph_gap`, the whole stretch.
     2. No launch record in K: `unattributed`, the whole stretch.
     3. [a, q), the host had not issued the work. At each instant the strongest of what L's thread did:
@@ -229,7 +231,8 @@ def _look_ahead(gaps: Gaps, acts: Launched, after: I64, gap: I64, told: Flags) -
     gaps.has_launch[of] = acts.has_launch[chosen]
     gaps.was_told[of] = told[chosen]
     is_running = _first_end(acts)[after] <= gaps.start[gap]
-    gaps.is_graph[of] = np.logical_and.reduceat(is_running, first)
+    counts = acts.has_launch[after] | ~gaps.has_launch[gap]
+    gaps.is_graph[of] = np.logical_and.reduceat(is_running | ~counts, first)
 
 
 def _first_end(acts: Launched) -> I64:

@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -43,6 +44,10 @@ PANELS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
     "Automation": {"simulate": (_later, simulate.QUESTION)},
 }
 """Commands under their headings, each with the question it answers."""
+STORAGE_PACKAGES = frozenset(
+    {"botocore", "aiobotocore", "s3fs", "gcsfs", "google", "azure", "adlfs", "aiohttp", "requests", "paramiko"}
+)
+"""Packages behind fsspec whose errors are of no common kind: the storage's problem, not ours."""
 EXIT_USAGE, EXIT_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED = 2, 3, 70, 130
 UsageProblem: type[Exception] = typer.BadParameter.__mro__[1]
 """Typer's own usage error, wherever this Typer keeps it (its private click, or click)."""
@@ -176,13 +181,22 @@ def _explain(error: Exception, *, debug: bool) -> int:
         return EXIT_INTERRUPTED
     if isinstance(error, TraceError):
         hint = "" if error.exit_code != EXIT_INTERNAL or error.hint or debug else f"\n  {_DEFECT}"
-        return _say(f"{error}{hint}", code=error.exit_code)
+        return _say(*f"{_harmless(error)}{hint}".splitlines(), code=error.exit_code)
     if isinstance(error, OSError):
         return _say(_os_text(error), code=EXIT_INPUT)
+    if type(error).__module__.partition(".")[0] in STORAGE_PACKAGES:
+        return _say(f"the storage cannot be reached: {error}", f"  {_CREDENTIALS}", code=EXIT_INPUT)
     what = f"internal error: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return _say(what if debug else f"{what}\n  {_DEFECT}", code=EXIT_INTERNAL)
 
 
+def _harmless(error: Any) -> Any:
+    """The same error with its parts fit for a terminal: names of files and of events are untrusted."""
+    message, path, hint = (text.clean(part) if part else part for part in (error.message, error.path, error.hint))
+    return type(error)(message, path=path, hint=hint, offset=error.offset)
+
+
+_CREDENTIALS = "Check the URL, your credentials and the connection."
 _DEFECT = "This is a defect of rankscope: repeat the command with --debug and report what it prints."
 
 
@@ -198,14 +212,17 @@ def _os_text(error: OSError) -> str:
 
 
 def _say(*lines: str, code: int) -> int:
-    shown = "\n".join(lines)
+    shown = "\n".join(text.clean(line) for line in lines)
     typer.echo(f"{PROG}: error: {shown}", err=True)
     return code
 
 
 def _make_output_safe() -> None:
     """Names in traces may hold characters the terminal's encoding lacks: print them escaped, never fail."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller (`>&-`): there is nobody to tell anything
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+        stream = getattr(sys, name)
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
             reconfigure(errors="backslashreplace")

@@ -17,6 +17,8 @@ import typer
 
 KERNEL_GAP_US = 3.0
 SYNC_SLACK_US = 2.0
+LONGEST_US = 1e9
+"""Largest threshold: a quarter of an hour is no gap between kernels."""
 READING = "Reading"
 CHOOSING = "Choosing"
 PRINTING = "Printing"
@@ -122,12 +124,15 @@ class Thresholds:
 
     kernel_gap_us: Annotated[
         float,
-        typer.Option(metavar="US", min=0, help="Queued work up to this far apart counts as kernel gap."),
+        typer.Option(metavar="US", min=0, max=LONGEST_US, help="Queued work up to this far apart counts as kernel gap."),
     ] = KERNEL_GAP_US
     sync_slack_us: Annotated[
         float,
         typer.Option(
-            metavar="US", min=0, help="A sync may end this long after the gap began and still be its cause."
+            metavar="US",
+            min=0,
+            max=LONGEST_US,
+            help="A sync may end this long after the gap began and still be its cause.",
         ),
     ] = SYNC_SLACK_US
 

@@ -22,6 +22,7 @@ from rankscope.store.errors import UsageError
 
 from .options import Format, Output
 from .table import Block, render_blocks, render_markdown
+from .text import clean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,9 +75,9 @@ def emit_text(text: str, output: Output) -> None:
         note(f"wrote {output.out}")
 
 
-def note(text: str) -> None:
-    """A line for the person at the terminal, on standard error."""
-    typer.echo(text, err=True)
+def note(line: str) -> None:
+    """A line for the person at the terminal, on standard error; names in it are untrusted."""
+    typer.echo(clean(line), err=True)
 
 
 def screen_width() -> int:

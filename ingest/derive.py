@@ -132,7 +132,7 @@ def _host_only(
         host_activities=conform(ranges, HOST_ACTIVITIES),
         launches=launches,
         steps=conform(steps, STEPS),
-        quality=[_no_device_activity(frame, header), *_link_quality(acts), *quality],
+        quality=[_no_device_activity(frame, header), *_link_quality(frame, acts), *quality],
         pre_ns=None,
         is_comm_recorded=True,
         n_issued_comm=n_issued,
@@ -183,7 +183,7 @@ def _with_gpu(steps: pa.Table, names: dict[int, str]) -> pa.Table:
 
 
 def _device_quality(frame: Frame, acts: Activities) -> list[Quality]:
-    found = _link_quality(acts)
+    found = _link_quality(frame, acts)
     rows = acts.links.activities
     if acts.clipped.any():
         found.append(
@@ -218,16 +218,22 @@ def _device_quality(frame: Frame, acts: Activities) -> list[Quality]:
     return found
 
 
-def _link_quality(acts: Activities) -> list[Quality]:
-    found = []
-    orphans = int(np.count_nonzero(acts.links.n_activities == 0))
-    if orphans:
+def _link_quality(frame: Frame, acts: Activities) -> list[Quality]:
+    found, links = [], acts.links
+    orphans = links.n_activities == 0
+    if orphans.any():
         effect = "work launched outside the recorded window, or whose record was lost, is in no sum"
-        found.append(Quality("launch_without_activity", Severity.INFO, None, orphans, "", effect))
-    unlinked = int(np.count_nonzero(acts.links.launch < 0))
-    if unlinked:
+        example = _example(frame, links.calls, orphans, frame.start[links.calls])
+        found.append(
+            Quality("launch_without_activity", Severity.INFO, None, int(orphans.sum()), example, effect)
+        )
+    unlinked = links.launch < 0
+    if unlinked.any():
         effect = "launched before the window or in a call that was not recorded: no step and no idle cause"
-        found.append(Quality("activity_without_launch", Severity.INFO, None, unlinked, "", effect))
+        example = _example(frame, links.activities, unlinked, acts.start)
+        found.append(
+            Quality("activity_without_launch", Severity.INFO, None, int(unlinked.sum()), example, effect)
+        )
     return found
 
 
@@ -238,7 +244,7 @@ def _before_launch(frame: Frame, acts: Activities) -> Flags:
 
 
 def _example(frame: Frame, rows: I64, which: Flags, start: I64) -> str:
-    """The earliest of the flagged activities, as text."""
+    """Name and time of the earliest of the flagged rows."""
     found = np.flatnonzero(which)
     first = found[np.lexsort((frame.name.codes[rows[found]], start[found]))[0]]
     code = int(frame.name.codes[rows[first]])

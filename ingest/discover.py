@@ -180,9 +180,11 @@ def _roots(entries: Iterable[Entry]) -> dict[str, str]:
 
 
 def _relative(entry: Entry, roots: dict[str, str]) -> str:
+    """Path below the root as text that any encoding holds: bytes of a name that are no UTF-8 become escapes."""
     if entry.protocol == STDIN_NAME:
         return STDIN_NAME
     rel = posixpath.relpath(entry.inner, roots[entry.protocol] or ".")
+    rel = rel.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return rel if len(roots.keys() - {STDIN_NAME}) == 1 else f"{entry.protocol}/{rel}"
 
 

@@ -170,21 +170,16 @@ def _facts(plan: Plan, used: Used, options: IngestOptions) -> dict[str, Any]:
         "devices": sorted(devices),
         "versions": {name: sorted(values) for name, values in versions.items()},
         "derived_codes": sorted({code for _, r in used for code in r["derived_codes"]}),
-        "unrecorded_comm": [
-            _issued(source, own) for source, r in used for own in r["ranks"] if _is_unrecorded(own)
+        "issued_comm": [
+            issued(source.world, source.window, own)
+            for source, r in used
+            for own in r["ranks"]
+            if own["n_issued_comm"]
         ],
     }
 
 
-def _is_unrecorded(own: dict[str, Any]) -> bool:
-    return own["is_comm_recorded"] is False
-
-
-def _issued(source: PlannedSource, own: dict[str, Any]) -> dict[str, Any]:
-    """A rank and window whose communication was issued but not recorded on the device."""
-    return {
-        "world": source.world,
-        "rank": own["rank"],
-        "window": source.window,
-        "n_issued": own["n_issued_comm"],
-    }
+def issued(world: str | None, window: int | None, own: dict[str, Any]) -> dict[str, Any]:
+    """A rank and window in which communication was issued: how often, and whether any was recorded."""
+    counted = {"n_issued": own["n_issued_comm"], "is_recorded": own["is_comm_recorded"]}
+    return {"world": world, "rank": own["rank"], "window": window, **counted}

@@ -115,7 +115,9 @@ class Frame:
 
     @cached_property
     def is_comm_record(self) -> Flags:
-        """`record_param_comms` calls that are collectives: a `wait` repeats the call it waits for."""
+        """`record_param_comms` calls that are collectives: a `wait` repeats the call it waits for, and an `init`
+        makes a group.
+        """
         record = self.is_operator & self.named(lambda n: n == "record_param_comms")
-        waits = np.array([c == "wait" for c in self.collective.values], dtype=np.bool_)
-        return record & ~self.collective.where(waits)
+        others = np.array([c in ("wait", "init") for c in self.collective.values], dtype=np.bool_)
+        return record & ~self.collective.where(others)

@@ -274,8 +274,10 @@ def _last_int(pattern: re.Pattern[bytes], text: bytes) -> int | None:
 
 
 def _int(value: Any, *, at_least: int = 0) -> int | None:
-    """A whole number below 2**31, written as a number or as text; else None."""
+    """A whole number below 2**31, written as a number (`3`, `3.0`) or as text; else None."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 11:
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value < 2**31:
         return None

@@ -25,7 +25,7 @@ from rankscope.store.writer import PartWriter, write_manifest, write_single
 from . import cache as caches
 from .derive import DeriveOptions, derive
 from .facts import RunFacts
-from .finish import USED, quality_table
+from .finish import USED, issued, quality_table
 from .ingest_one import Target, own_facts, write_derived
 from .lean import lean
 from .options import IngestOptions, ingester_version
@@ -96,7 +96,7 @@ def _write(old: _Old, target: Place, wanted: _Wanted) -> None:
         "facts": wanted.facts.stated(),
         "ingester_version": ingester_version(),
         "derived_codes": sorted({q.code for q in derived}),
-        "unrecorded_comm": [row for one in made for row in one.unrecorded],
+        "issued_comm": [issued(m.part.world, m.part.window, m.own) for m in made if m.own["n_issued_comm"]],
     }
     parts = [p for one in made for p in one.parts]
     parts.append(write_single(target, "sources", _sources(old, made, identity)))
@@ -126,11 +126,6 @@ class _Made:
     own: dict[str, Any]
     quality: list[Quality]
     parts: list[Part]
-
-    @property
-    def unrecorded(self) -> list[dict[str, Any]]:
-        place = {"world": self.part.world, "rank": self.part.rank, "window": self.part.window}
-        return [] if self.own["is_comm_recorded"] else [place | {"n_issued": self.own["n_issued_comm"]}]
 
 
 def _destination(store: RunStore, wanted: _Wanted, *, out: str | None, cache: bool) -> Place:

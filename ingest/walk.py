@@ -99,6 +99,8 @@ def _local(text: str) -> list[Entry]:
         return [entry] if entry is not None else _not_regular(text)
     if _GLOB.search(text):
         return _local_glob(path, text)
+    if os.path.islink(path):
+        raise UsageError("is a link to nothing", path=text, hint=f"It points to {os.readlink(path)}")
     raise UsageError("does not exist", path=text, hint=_nearest(path))
 
 
@@ -204,7 +206,8 @@ def _nearest(path: str) -> str:
     while not os.path.isdir(folder):
         folder, name = os.path.split(folder)
     try:
-        near = difflib.get_close_matches(name, sorted(os.listdir(folder)), n=1)
+        others = sorted(set(os.listdir(folder)) - {name})
+        near = difflib.get_close_matches(name, others, n=1)
     except OSError:
         near = []
     if near:

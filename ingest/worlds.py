@@ -2,7 +2,7 @@
 
 Two captures clash when they cannot belong to one run: the same rank at the same time. Captures of different
 world size never share a world; clashing ones are told apart by the shallowest folder that separates them,
-then by process groups, host, or the name's rank. What still clashes afterwards is a duplicate.
+then by data-parallel engine, process groups, host, or the name's rank. What still clashes afterwards is a duplicate.
 """
 
 from __future__ import annotations
@@ -58,16 +58,21 @@ def overlap(a: tuple[int, int] | None, b: tuple[int, int] | None) -> bool | None
 def clash(a: Capture, b: Capture) -> bool:
     """Whether two captures of one rank cannot be successive windows of one world.
 
-    Replica folders always separate, capture folders (`iteration_10/`) never clash; else time decides, and
+    Replica folders and data-parallel engines always separate, capture folders (`iteration_10/`) never clash; else time decides, and
     unknown times are taken to overlap, so that nothing is ever merged on a guess.
     """
     if a.index == b.index or a.rank != b.rank:
         return False
-    if a.name.replica != b.name.replica:
+    if a.name.replica != b.name.replica or _is_other_engine(a, b):
         return True
     if a.name.window != b.name.window and a.name.window and b.name.window:
         return False
     return overlap(a.range_ns, b.range_ns) is not False
+
+
+def _is_other_engine(a: Capture, b: Capture) -> bool:
+    """Whether the names say that one rank number belongs to two data-parallel engines (`dp0_...`, `dp1_...`)."""
+    return _engine(a) != _engine(b) and None not in (_engine(a), _engine(b))
 
 
 def clashes(captures: Sequence[Capture]) -> list[tuple[Capture, Capture]]:
@@ -145,13 +150,13 @@ def _by_folder(group: _Group, *, depth: int) -> list[_Group]:
 
 
 def _by_marks(group: _Group) -> list[_Group]:
-    """Captures of one folder that clash: by groups, host or the name's rank, if one of these settles it.
+    """Captures of one folder that clash: by engine, groups, host or the name's rank, if one of these settles it.
 
     What a clashing capture does not state cannot tell it apart.
     """
     pairs = clashes(group.captures)
     involved = [c for pair in pairs for c in pair]
-    keys = [_pg_count, _backend, _groups_key, _host]
+    keys = [_engine, _pg_count, _backend, _groups_key, _host]
     if all(c.probe.world_size == 1 for c in involved):
         keys.append(_name_rank)
     for key in keys if pairs else ():
@@ -161,6 +166,11 @@ def _by_marks(group: _Group) -> list[_Group]:
         if len(parts) > 1 and not any(clashes(part.captures) for part in parts):
             return parts
     return [group]
+
+
+def _engine(c: Capture) -> str | None:
+    index = dict(c.name.indices).get("dp")
+    return None if index is None else f"dp{index}"
 
 
 def _pg_count(c: Capture) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import reduce
 
@@ -19,11 +18,8 @@ from rankscope.analysis.kernels import kernels
 from rankscope.analysis.tables import TIMELINE
 from rankscope.store.schema import ACTIVITIES, EVENTS, STEPS, Timeline, empty
 
+from ._recorded import captures_of, unrecorded
 from ._scope import Scope
-
-CAPTURES = pa.schema([("world", pa.string()), ("rank", pa.int64()), ("window", pa.int64())])
-_RECORD = "record_param_comms"
-_RANGE = "nccl:"
 
 
 def breakdown_rows(scope: Scope, *, causes: str = STANDARD) -> pa.Table:
@@ -38,16 +34,16 @@ def _rank_rows(scope: Scope, rank: int, windows: pa.Table, tiling: pa.Table, *, 
     activities = scope.activities(rank)
     idle = _idle(scope, rank, activities, tiling)
     hosts = scope.read("host_activities", ranks=[rank])
-    unrecorded = _unrecorded(scope, rank)
-    if not unrecorded.num_rows:
-        return breakdown(activities, windows, idle=idle, host_activities=hosts, causes=causes)
-    # Where nothing was issued, no communication is a fact and not a gap in the record.
-    issued = pa.array(_issued_in(windows, _issues(scope, rank)))
-    with_calls = breakdown(
-        activities, windows, idle=idle, host_activities=hosts, unrecorded=unrecorded, causes=causes
-    )
-    without = breakdown(activities, windows, idle=idle, host_activities=hosts, causes=causes)
-    return pa.concat_tables([with_calls.filter(issued), without.filter(pc.invert(issued))])
+    rows = breakdown(activities, windows, idle=idle, host_activities=hosts, causes=causes)
+    starts = windows.select(["host_start_ns"]).column(0)
+    unknown = unrecorded(scope, rank, rows.append_column("host_start_ns", starts), activities)
+    if not any(unknown):
+        return rows
+    mask = pa.array(unknown)
+    silent = windows.filter(mask)
+    captures = captures_of(scope, rank, silent)
+    again = breakdown(activities, silent, idle=idle, unrecorded=captures, causes=causes)
+    return pa.concat_tables([rows.filter(pc.invert(mask)), again])
 
 
 def _idle(scope: Scope, rank: int, activities: pa.Table, tiling: pa.Table) -> pa.Table:
@@ -66,54 +62,6 @@ def _host_events(scope: Scope, rank: int) -> pa.Table:
     pieces = scope.store.pieces("events", columns=HOST_COLUMNS, cats=HOST_CATEGORIES, **scope.place([rank]))
     kept = [host_events(piece) for piece in pieces]
     return pa.concat_tables(kept).unify_dictionaries() if kept else empty(EVENTS).select(HOST_COLUMNS)
-
-
-def _unrecorded(scope: Scope, rank: int) -> pa.Table:
-    """Captures of a rank in which communication was issued and none was recorded, as the ingest found."""
-    stated = scope.store.manifest.get("unrecorded_comm") or []
-    rows = [{n: c.get(n) for n in CAPTURES.names} for c in stated if c.get("rank") == rank]
-    return pa.Table.from_pylist([r for r in rows if r["world"] == scope.world], schema=CAPTURES)
-
-
-def _issues(scope: Scope, rank: int) -> pa.Table:
-    """Window and start of every communication call a rank issued, as the host's records say."""
-    columns = ["window", "name", "start_ns"]
-    cats = ["cpu_op", "user_annotation"]
-    found = []
-    for piece in scope.store.pieces("events", columns=columns, cats=cats, **scope.place([rank])):
-        names = piece.column("name").cast(pa.string())
-        is_call = pc.or_(pc.equal(names, _RECORD), pc.starts_with(names, _RANGE))
-        found.append(piece.filter(pc.and_(is_call, pc.is_valid(piece.column("start_ns")))))
-    return pa.concat_tables(found) if found else empty(EVENTS).select(columns)
-
-
-def _issued_in(windows: pa.Table, issues: pa.Table) -> list[bool]:
-    """Whether a call was issued in each window: from its step's host start to the next one's.
-
-    A window without a host start (no steps, or inferred ones) cannot be told apart from its neighbors: every
-    call of its capture may be its own.
-    """
-    calls: dict[int | None, list[int]] = {}
-    for row in issues.select(["window", "start_ns"]).to_pylist():
-        calls.setdefault(row["window"], []).append(row["start_ns"])
-    rows = windows.select(["window", "host_start_ns"]).to_pylist()
-    starts: dict[int | None, list[int]] = {}
-    for row in rows:
-        if row["host_start_ns"] is not None:
-            starts.setdefault(row["window"], []).append(row["host_start_ns"])
-    for times in (*calls.values(), *starts.values()):
-        times.sort()
-    return [
-        _has_call(r["host_start_ns"], calls.get(r["window"], []), starts.get(r["window"], [])) for r in rows
-    ]
-
-
-def _has_call(begin: int | None, calls: list[int], starts: list[int]) -> bool:
-    if begin is None or not calls:
-        return bool(calls)
-    after = bisect_right(starts, begin)
-    first = bisect_left(calls, begin)
-    return first < len(calls) and (after == len(starts) or calls[first] < starts[after])
 
 
 def breakdown_table(rows: pa.Table, by: str | Iterable[str] | None = None, *, mean: bool = False) -> pa.Table:

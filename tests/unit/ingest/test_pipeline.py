@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import random
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -322,6 +324,29 @@ def test_the_cache_is_used_again_and_left_alone_without_it(
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
+def test_processes_that_race_for_one_entry_all_get_it(tmp_path: Path) -> None:
+    folder = two_ranks(tmp_path / "traces")
+    code = f"import rankscope; print(rankscope.open({str(folder)!r}).breakdown_table(steps='all')['n'].to_pylist())"
+    env = {**os.environ, caches.CACHE_VARIABLE: str(tmp_path / "cache")}
+    racing = [
+        subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [p.communicate()[0].strip() for p in racing] == ["[5, 5]"] * 3
+    (entry,) = (tmp_path / "cache").iterdir()
+    assert RunStore(entry).is_complete()
+    assert not list(entry.rglob("*.tmp"))
+
+
+def test_a_damaged_cache_entry_is_made_again(tmp_path: Path, counted: list[str]) -> None:
+    folder = two_ranks(tmp_path / "traces")
+    store = ingest_run(folder)
+    (Path(store.path) / store.parts("events")[0].path).unlink()
+    counted.clear()
+    assert ingest_run(folder).table("events").num_rows == 80
+    assert counted == ["rank_0.json"]
+
+
 def test_a_cache_that_cannot_be_written_is_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -379,7 +404,6 @@ def test_facts_stated_of_a_store_are_those_of_its_ranks(tmp_path: Path) -> None:
 
 def test_standard_input_is_read_and_never_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import io
-    import sys
 
     class Stdin:
         buffer = io.BytesIO(json.dumps(steps_trace(0, world_size=1)).encode())

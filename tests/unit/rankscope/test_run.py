@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders_run import host, kernel, launch, steps_trace, two_ranks, write_trace
+from builders_run import COMM, host, kernel, launch, steps_trace, two_ranks, write_trace
 
 import rankscope
 from rankscope.store.errors import EmptyRun, UnreadableFile, UsageError
@@ -169,6 +169,28 @@ def test_communication_issued_but_not_recorded_is_unknown_where_it_was_issued(tm
     assert rows[1]["exposed_comm_ns"] == rows[1]["overlap_ns"] == 0 and rows[1]["overlap_ratio"] is None
     (whole,) = run.breakdown_table(steps="none").to_pylist()
     assert whole["communication_ns"] is None and whole["is_comm_recorded"] is False
+
+
+def test_ranges_count_as_calls_where_records_do_not_name_theirs(tmp_path: Path) -> None:
+    steps = _unrecorded(3)[:-1]
+    events = [
+        *steps,
+        host("record_param_comms", 20, 10),
+        host("nccl:all_reduce", 220, 10, cat="user_annotation"),
+    ]
+    write_trace(tmp_path / "rank_0.json", trace(events, world_size=2))
+    rows = rankscope.open(tmp_path).breakdown_table(by=["step"], steps="all").to_pylist()
+    assert [r["communication_ns"] for r in rows] == [0, 0, None]
+
+
+def test_communication_that_ran_in_a_later_step_was_recorded(tmp_path: Path) -> None:
+    named = {"Collective name": "allreduce", "Group size": 2}
+    events = [*_unrecorded(3)[:-1], host("record_param_comms", 180, 10, **named), launch(185, 50)]
+    events.append(kernel(COMM, 230, 30, 50, stream=20))
+    write_trace(tmp_path / "rank_0.json", trace(events, world_size=2))
+    rows = rankscope.open(tmp_path).breakdown_table(by=["step"], steps="all").to_pylist()
+    assert [r["communication_ns"] is None for r in rows] == [False, False, False]
+    assert sum(r["communication_ns"] for r in rows) == 30_000
 
 
 def test_late_completion_stamps_are_clipped_unless_asked_for_as_recorded(tmp_path: Path) -> None:
