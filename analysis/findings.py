@@ -185,11 +185,11 @@ def _imbalance(total: Mapping[str, Any], by_rank: list[dict[str, Any]]) -> Itera
     if wall and cost >= WEAK_RATIO * wall:
         yield {
             "code": "imbalance",
-            "title": "compute is uneven over ranks",
+            "title": f"rank {by_rank[worst]['rank']} computes {100 * (means[worst] / mean - 1):.0f} % longer than the mean",
             "cost_ns": cost,
             "cost_ratio": cost / wall,
             "cause": "compute",
-            "evidence": f"rank {by_rank[worst]['rank']} computes {100 * (means[worst] / mean - 1):.0f} % longer than the mean rank",
+            "evidence": f"compute {means[worst] / 1e6:.3f} ms against a mean of {mean / 1e6:.3f} ms over {len(means)} ranks",
             "status": "bound",
             "ranks": str(by_rank[worst]["rank"]),
             "next_command": IMBALANCE_NEXT,

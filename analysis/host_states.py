@@ -119,6 +119,9 @@ SYNC_CALL = re.compile(
 SYNC_OP = re.compile(r"^aten::(item|_local_scalar_dense|nonzero)$")
 """Operators that bring a value to the host and wait for it."""
 
+_MARK = re.compile(r"^(ProfilerStep\s?#|Optimizer\.\w+#|enumerate\(DataLoader\)#)")
+"""Annotations of PyTorch's own, which some traces (before 2022) file under the operators."""
+
 _WAITS = "Stream Wait Event"
 
 
@@ -276,6 +279,7 @@ def _kind(cat: str) -> int:
 
 
 def _bits(kind: str, name: str) -> int:
+    kind = _NOTES if kind == _OPS and _MARK.match(name) else kind
     bits = 1 << State.DISPATCH if kind in (_OPS, _CALLS) else 0
     for state, kinds, pattern in _RULES:
         if kind in kinds and pattern.search(name):

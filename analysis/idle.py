@@ -121,10 +121,8 @@ def idle_segments(
 ) -> pa.Table:
     """Every idle instant of every device, with its cause.
 
-    A stretch [a, b) in which no activity of any stream runs is maximal. K are the activities of positive
-    length that start at b; L is the earliest launch call of K (ties: lowest correlation); q = L held in [a, b].
-
-    Activities of K without a launch record are ignored unless all lack one.
+    A stretch [a, b) without activity on any stream is maximal. K are the activities of positive length that start
+    at b (if any has a launch record, only such), L their earliest launch (then lowest correlation), q = L in [a, b].
 
     1. All of K share the correlation of an activity that ended by a: `graph_gap`, the whole stretch.
     2. No launch record in K: `unattributed`, the whole stretch.
@@ -184,7 +182,7 @@ def _graph_key(activities: pa.Table) -> tuple[I64, I64]:
     """
     launch, has_launch = ints(activities, "launch_id")
     correlation, known = ints(activities, "correlation")
-    known &= (correlation != 0) | has_launch | ints(activities, "graph_id")[1]
+    known &= (correlation != 0) | has_launch | (numbers(activities, "graph_id") != 0)
     return np.where(has_launch, 2, np.where(known, 1, 0)), np.where(has_launch, launch, correlation)
 
 

@@ -10,26 +10,33 @@ import typer
 
 from . import text
 from .explain import option as explained
-from .options import Cut, Output, Source, Thresholds
-from .render import emit, rows_of
-from .table import Block, Col
+from .kernel_names import short_kernel
+from .options import Cut, Format, Output, Source, Thresholds
+from .render import chosen_format, emit, rows_of
+from .table import Block, Col, Pair
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 QUESTION = "When was the GPU idle longest, and why?"
 TOP = 20
-ON_SCREEN_NAME = 90
-"""Longest name of a kernel inside a detail line of a wide screen."""
+TOP_ON_SCREEN = 10
+"""A stretch takes three lines on screen."""
 
 
 @dataclass(frozen=True)
 class Top:
     """How many rows."""
 
-    top: Annotated[int, typer.Option(metavar="N", min=1, help="How many idle stretches, longest first.")] = (
-        TOP
-    )
+    top: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            show_default=f"{TOP_ON_SCREEN} on screen, else {TOP}",
+            help="How many idle stretches, longest first.",
+        ),
+    ] = None
     explain: Annotated[bool, explained("gaps")] = False
 
 
@@ -42,12 +49,13 @@ def gaps(source: Source, cut: Cut, shown: Top, thresholds: Thresholds, output: O
     from .session import opened, run_start_ns
 
     with opened(source, cut, output, thresholds) as run:
-        table = run.gaps_table(top=shown.top)
+        is_for_people = chosen_format(output) in (Format.TABLE, Format.MARKDOWN)
+        table = run.gaps_table(top=shown.top or (TOP_ON_SCREEN if is_for_people else TOP))
         emit(table, lambda: screen(table, run_start_ns(run)), output)
 
 
 def screen(table: pa.Table, start_ns: int) -> list[Block]:
-    """One line of numbers per stretch, one of names: the host frame, and the kernels around it."""
+    """One line of numbers per stretch, then the host frame, then the kernels before and after it."""
     rows = list(rows_of(table))
     if not rows:
         return [Block(title="No idle time of a device in these windows.")]
@@ -60,7 +68,7 @@ def screen(table: pa.Table, start_ns: int) -> list[Block]:
             title="The longest idle stretches (at: since the start of the run)",
             columns=columns,
             rows=cells,
-            detail="host doing / kernel before -> kernel after",
+            detail="in: what the host did; kernel before -> kernel after",
             details=[_around(r) for r in rows],
         )
     ]
@@ -85,8 +93,7 @@ def cause_text(cause: str | None) -> str:
     return cause.removesuffix("_ns").replace("_", " ")
 
 
-def _around(row: Mapping[str, Any]) -> str:
-    host = text.shorten(text.clean(row["host_frame"] or text.UNKNOWN), 26)
-    before = text.shorten(text.clean(row["previous_kernel"] or "start of the window"), 20)
-    after = text.shorten(text.clean(row["next_kernel"] or "end of the window"), 20)
-    return f"{host} / {before} -> {after}"
+def _around(row: Mapping[str, Any]) -> tuple[str | Pair, ...]:
+    before, after = (short_kernel(row[k]) if row[k] else None for k in ("previous_kernel", "next_kernel"))
+    kernels = Pair(before or "start of the window", after or "end of the window")
+    return (f"in: {row['host_frame']}" if row["host_frame"] else "", kernels)

@@ -110,9 +110,11 @@ def _windows(run: Run) -> list[dict[str, Any]]:
 
 def source_blocks(sources: Sequence[Row]) -> list[Block]:
     """The files, those with a problem first when there are too many to show."""
-    ordered = sorted(sources, key=lambda s: (s["status"] == "whole", s["path"]))[:SHOWN_SOURCES]
+    from rankscope.ingest.walk import natural_key
+
+    ordered = sorted(sources, key=lambda s: (s["status"] == "whole", natural_key(s["path"])))[:SHOWN_SOURCES]
     if len(sources) <= SHOWN_SOURCES:
-        ordered = sorted(sources, key=lambda s: s["path"])
+        ordered = sorted(sources, key=lambda s: natural_key(s["path"]))
     several = {k: len({s[k] for s in sources}) > 1 for k in ("kind", "world")}
     shown: list[tuple[Col, Callable[[Row], str]]] = [
         (Col("file", right=False, shrink=16), lambda s: str(s["path"])),

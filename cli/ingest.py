@@ -52,4 +52,8 @@ def report(store: RunStore, sources: pa.Table, out: str) -> list[str]:
     ranks = store.ranks()
     what = f"{text.count(sources.num_rows, 'file')} ({read}), {text.count(events, 'event')}"
     which = f"{'rank' if len(ranks) == 1 else 'ranks'} {text.ranges(ranks) or 'none'}"
-    return [f"wrote {text.clean(out)}", f"  {what}, {which}", f"next: rankscope {text.clean(shlex.quote(out))}"]
+    return [
+        f"wrote {text.clean(out)}",
+        f"  {what}, {which}",
+        f"next: rankscope {text.clean(shlex.quote(out))}",
+    ]

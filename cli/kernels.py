@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,15 +12,15 @@ from . import text
 from .explain import option as explained
 from .options import Cut, Output, Source
 from .render import emit, rows_of
-from .table import Block, Col
+from .table import Block, Col, Pair
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 QUESTION = "Which kernels take the time, and how was each one classified?"
 TOP = 15
-TITLE = "Kernels and copies by total time, with the rule that gave the class"
-HOST_TITLE = "Host ranges by total time: no device activity recorded, no GPU times"
+TITLE = "Kernels and copies by total time; below each: name [rule that gave the class]"
+HOST_TITLE = "Host ranges by total time [and their rule]: no device activity recorded, no GPU times"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def kernels(source: Source, cut: Cut, shown: Top, output: Output) -> None:
 
 
 def screen(table: pa.Table, top: int) -> list[Block]:
-    """The costliest kernels; the name stands beside its numbers or below them."""
+    """The costliest kernels; name and rule stand below the numbers."""
     rows = list(rows_of(table))
     some = rows[:top] if top else rows
     if not some:
@@ -54,13 +55,13 @@ def screen(table: pa.Table, top: int) -> list[Block]:
     has_spread = any(r.get("rank_spread_ratio") is not None for r in some)
     columns = [Col("share"), Col("total\nms"), Col("count"), Col("mean\nus"), Col("p50\nus"), Col("p99\nus")]
     columns += [Col("rank\nspread")] if has_spread else []
-    columns += [Col("class", right=False), Col("rule", right=False, shrink=8)]
+    columns += [Col("class", right=False)]
     cells = []
     for r in some:
         line = [text.ratio(r["share_ratio"]), text.ms(r["total_ns"]), str(r["count"])]
         line += [text.us(r[c]) for c in ("mean_ns", "p50_ns", "p99_ns")]
         line += [text.ratio(r["rank_spread_ratio"])] if has_spread else []
-        cells.append([*line, r["class"] or text.UNKNOWN, r["rule"] or text.UNKNOWN])
+        cells.append([*line, r["class"] or text.UNKNOWN])
     left = len(rows) - len(some)
     notes = [f"{text.count(left, 'more name')} not shown: --top 0 shows all."] if left else []
     return [
@@ -68,8 +69,12 @@ def screen(table: pa.Table, top: int) -> list[Block]:
             title=HOST_TITLE if some[0].get("timeline") == "host" else TITLE,
             columns=columns,
             rows=cells,
-            detail="name",
-            details=[r["name"] or text.UNKNOWN for r in some],
+            detail="name [rule]",
+            details=[(_named(r),) for r in some],
             notes=notes,
         )
     ]
+
+
+def _named(row: Mapping[str, Any]) -> Pair:
+    return Pair(row["name"] or text.UNKNOWN, f"[{row['rule'] or text.UNKNOWN}]", between="  ")

@@ -45,7 +45,18 @@ PANELS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
 }
 """Commands under their headings, each with the question it answers."""
 STORAGE_PACKAGES = frozenset(
-    {"botocore", "aiobotocore", "s3fs", "gcsfs", "google", "azure", "adlfs", "aiohttp", "requests", "paramiko"}
+    {
+        "botocore",
+        "aiobotocore",
+        "s3fs",
+        "gcsfs",
+        "google",
+        "azure",
+        "adlfs",
+        "aiohttp",
+        "requests",
+        "paramiko",
+    }
 )
 """Packages behind fsspec whose errors are of no common kind: the storage's problem, not ours."""
 EXIT_USAGE, EXIT_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED = 2, 3, 70, 130
@@ -192,7 +203,9 @@ def _explain(error: Exception, *, debug: bool) -> int:
 
 def _harmless(error: Any) -> Any:
     """The same error with its parts fit for a terminal: names of files and of events are untrusted."""
-    message, path, hint = (text.clean(part) if part else part for part in (error.message, error.path, error.hint))
+    message, path, hint = (
+        text.clean(part) if part else part for part in (error.message, error.path, error.hint)
+    )
     return type(error)(message, path=path, hint=hint, offset=error.offset)
 
 
@@ -221,7 +234,7 @@ def _make_output_safe() -> None:
     """Names in traces may hold characters the terminal's encoding lacks: print them escaped, never fail."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller (`>&-`): there is nobody to tell anything
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - lives on
         stream = getattr(sys, name)
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:

@@ -124,7 +124,9 @@ class Thresholds:
 
     kernel_gap_us: Annotated[
         float,
-        typer.Option(metavar="US", min=0, max=LONGEST_US, help="Queued work up to this far apart counts as kernel gap."),
+        typer.Option(
+            metavar="US", min=0, max=LONGEST_US, help="Queued work up to this far apart counts as kernel gap."
+        ),
     ] = KERNEL_GAP_US
     sync_slack_us: Annotated[
         float,

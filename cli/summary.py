@@ -112,4 +112,4 @@ def quality_lines(quality: Sequence[dict[str, Any]]) -> list[str]:
 def next_line(findings: Sequence[dict[str, Any]], name: str) -> str:
     """The command to type next: the costliest finding's, else the breakdown."""
     wanted = next((f["next_command"] for f in findings if f.get("next_command")), "rankscope breakdown RUN")
-    return text.shorten(f"Next: {text.clean(wanted).replace('RUN', name)}", WIDTH)
+    return text.shorten(f"Next: {text.clean(wanted.replace('RUN', name))}", WIDTH)

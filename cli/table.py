@@ -33,6 +33,31 @@ class Col:
 
 
 @dataclass(frozen=True)
+class Pair:
+    """Two names on one line of their own, each shortened only where both do not fit.
+
+    Attributes:
+        left, right: the names, untrusted.
+        between: what stands between them.
+    """
+
+    left: str
+    right: str
+    between: str = " -> "
+
+    def fit(self, columns: int) -> str:
+        """The line in at most `columns`: a short name leaves its room to the other."""
+        left, right = text.clean(self.left), text.clean(self.right)
+        room = columns - text.width(self.between)
+        right = text.shorten(right, max(room - text.width(left), room // 2))
+        return text.shorten(left, room - text.width(right)) + self.between + right
+
+
+Detail = str | tuple[str | Pair, ...]
+"""More about a row: one text, or several lines that always stand below it."""
+
+
+@dataclass(frozen=True)
 class Block:
     """A titled table or paragraph of the screen.
 
@@ -42,7 +67,7 @@ class Block:
         rows: cells as text, one list per row, as many as columns.
         detail: title of one more, long text per row; it stands beside the row where the
             screen is wide enough, else on a line of its own below it.
-        details: the long texts, one per row.
+        details: the long texts, one per row; several lines of one row always stand below it.
         notes: lines below the table.
     """
 
@@ -50,7 +75,7 @@ class Block:
     columns: Sequence[Col] = ()
     rows: Sequence[Sequence[str]] = ()
     detail: str = ""
-    details: Sequence[str] = ()
+    details: Sequence[Detail] = ()
     notes: Sequence[str] = field(default=())
 
 
@@ -76,10 +101,11 @@ def _block_lines(block: Block, columns: int) -> list[str]:
 def _table_lines(block: Block, columns: int) -> list[str]:
     rows = [[text.clean(cell) for cell in row] for row in block.rows]
     cols = list(block.columns)
-    details = [text.clean(d) for d in block.details]
-    if details and columns - _table_width(cols, rows) >= DETAIL_BESIDE:
+    details = [(d,) if isinstance(d, str) else d for d in block.details]
+    beside = [text.clean(d) for d in block.details if isinstance(d, str)]
+    if beside and len(beside) == len(rows) and columns - _table_width(cols, rows) >= DETAIL_BESIDE:
         cols.append(Col(block.detail, right=False, shrink=DETAIL_BESIDE - len(GAP)))
-        rows = [[*row, d] for row, d in zip(rows, details, strict=True)]
+        rows = [[*row, d] for row, d in zip(rows, beside, strict=True)]
         details = []
     widths = [_natural_width(c, [r[i] for r in rows]) for i, c in enumerate(cols)]
     _shrink(cols, widths, columns)
@@ -90,9 +116,21 @@ def _table_lines(block: Block, columns: int) -> list[str]:
         lines += _header_lines(cols, widths, chosen)
         for k, row in enumerate(rows):
             lines += _row_lines([(row[i], widths[i], cols[i]) for i in chosen])
-            if details and details[k]:
-                lines.append(text.shorten(DETAIL_INDENT + details[k], columns))
+            lines += [_detail_line(d, columns) for d in (details[k] if details else ()) if d]
     return lines
+
+
+def _detail_line(detail: str | Pair, columns: int) -> str:
+    room = columns - len(DETAIL_INDENT)
+    fitted = detail.fit(room) if isinstance(detail, Pair) else text.shorten(text.clean(detail), room)
+    return DETAIL_INDENT + fitted
+
+
+def _detail_text(detail: Detail) -> str:
+    """All of a detail as one text, nothing shortened."""
+    if isinstance(detail, str):
+        return detail
+    return "; ".join(f"{d.left}{d.between}{d.right}" if isinstance(d, Pair) else d for d in detail)
 
 
 def _table_width(cols: Sequence[Col], rows: Sequence[Sequence[str]]) -> int:
@@ -161,7 +199,7 @@ def _markdown_lines(block: Block) -> list[str]:
         lines.append(_markdown_row([c.header.replace("\n", " ") for c in cols]))
         lines.append("|" + "|".join("---:" if c.right else "---" for c in cols) + "|")
         rows = (
-            [[*row, d] for row, d in zip(block.rows, block.details, strict=True)]
+            [[*row, _detail_text(d)] for row, d in zip(block.rows, block.details, strict=True)]
             if block.details
             else block.rows
         )

@@ -61,7 +61,7 @@ def activities(frame: Frame, links: Links, around: Context, rules: Rules) -> Act
     """Class every device activity and clip late completion stamps."""
     rows = links.activities
     device, has_device = _device(frame, rows)
-    stream, has_stream = ints_at(frame.table, "stream", rows)
+    stream, has_stream = _stream(frame, rows)
     start, end = frame.start[rows], frame.end[rows]
     valid = frame.valid[rows]
     clipped_end = late_stamps(_lanes(device, stream, has_device & has_stream), start, end, valid)
@@ -82,11 +82,21 @@ def activities(frame: Frame, links: Links, around: Context, rules: Rules) -> Act
 
 def _device(frame: Frame, rows: I64) -> tuple[I64, Flags]:
     """args: device, else the pid where it is a number (the device's row in the trace viewer)."""
-    device, known = ints_at(frame.table, "device", rows)
-    pid = text(frame.table, "pid")
-    numbers = [int(v) if v.isascii() and v.isdigit() and len(v) < 10 else -1 for v in pid.values]
-    fallback = np.array([*numbers, -1], dtype=np.int64)[pid.codes[rows]]
-    return np.where(known, device, np.maximum(fallback, 0)), known | (fallback >= 0)
+    return _else_number(frame, rows, "device", "pid")
+
+
+def _stream(frame: Frame, rows: I64) -> tuple[I64, Flags]:
+    """args: stream, else the tid where it is a number (the stream's row in the trace viewer)."""
+    return _else_number(frame, rows, "stream", "tid")
+
+
+def _else_number(frame: Frame, rows: I64, name: str, row_name: str) -> tuple[I64, Flags]:
+    """An argument, where it is absent the row of the trace viewer that stands for it."""
+    values, known = ints_at(frame.table, name, rows)
+    row = text(frame.table, row_name)
+    numbers = [int(v) if v.isascii() and v.isdigit() and len(v) < 10 else -1 for v in row.values]
+    fallback = np.array([*numbers, -1], dtype=np.int64)[row.codes[rows]]
+    return np.where(known, values, np.maximum(fallback, 0)), known | (fallback >= 0)
 
 
 def _lanes(device: I64, stream: I64, known: Flags) -> I64:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from rankscope.store.errors import UnreadableFile, UsageError
 
-from .unpack import Reopen, compression_of, files_of, first_file, gunzip, unzip_first, unzstd
+from .unpack import Reopen, Report, compression_of, files_of, first_file, gunzip, unzip_first, unzstd
 
 
 class _Counted:
@@ -58,6 +58,37 @@ class _Counted:
         if not self.closed:
             self.closed = True
             self._raw.close()
+
+
+class _Unpacked:
+    """Unpacked pieces as a file that can be read once from front to back."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+        self.closed = False
+
+    def read(self, n: int = -1) -> bytes:
+        """Up to `n` bytes, at least one unless the end is reached."""
+        data = self._rest or next(self._pieces, b"")
+        n = len(data) if n < 0 else n
+        self._rest = data[n:]
+        return data[:n]
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+_UNPACK: dict[str, Callable[[Reopen, int, Report], Iterator[bytes]]] = {"gzip": gunzip, "zstd": unzstd}
 
 
 class ByteSource:
@@ -138,11 +169,20 @@ class ByteSource:
         return self._layer(self.raw, self.compression, size)
 
     def _layer(self, reopen: Reopen, kind: str, size: int) -> Iterator[bytes]:
-        if kind == "gzip":
-            return gunzip(reopen, size, self._report)
-        if kind == "zstd":
-            return unzstd(reopen, size, self._report)
-        return _read_all(reopen(), size)
+        """The content; what was packed twice (by a web server, say) is unpacked twice."""
+        if kind not in _UNPACK:
+            yield from _read_all(reopen(), size)
+            return
+        pieces = _UNPACK[kind](reopen, size, self._report)
+        first = next(pieces, b"")
+        inner = compression_of(first[:4])
+        if inner in _UNPACK:
+            again: Any = lambda: _Unpacked(_UNPACK[kind](reopen, size, self._report))  # noqa: E731
+            yield from _UNPACK[inner](again, size, self._report)
+            return
+        if first:
+            yield first
+        yield from pieces
 
     def _report(self, problem: str) -> None:
         self.problem = self.problem or problem

@@ -24,7 +24,7 @@ from .activities import Activities, activities, activity_table, device_order, gp
 from .classify import Rules
 from .columns import I64, LARGEST, Flags, integer_array, ints
 from .frame import Frame
-from .host_timeline import host_activities
+from .host_timeline import host_activities, is_backend_range
 from .link import Context, Links, context, link
 from .steps import device_steps, host_windows
 
@@ -143,7 +143,8 @@ def issued_collectives(frame: Frame) -> int:
     """Collectives the host issued: `record_param_comms` calls that are no `wait` and no group of one.
 
     Where none of them names its collective (older traces, in which a wait cannot be told apart), the `nccl:*`
-    ranges count, and where there are none either, all the calls.
+    ranges count, and where there are none either, all the calls. Without any call or range the `c10d::*` operators
+    count (but for waits and barriers), unless a CPU backend's ranges show that it did the work.
     """
     records = frame.is_operator & frame.named(lambda n: n == "record_param_comms")
     host = frame.is_annotation | frame.is_operator
@@ -151,8 +152,14 @@ def issued_collectives(frame: Frame) -> int:
     is_named = bool((records & (frame.collective.codes >= 0)).any())
     if ranges and not is_named:
         return ranges
+    if not records.any() and not (host & frame.named(is_backend_range)).any():
+        return int(np.count_nonzero(frame.is_operator & frame.named(_is_c10d_call)))
     size, known = ints(frame.table, "group_size")
     return int(np.count_nonzero(frame.is_comm_record & ~(known & (size == 1))))
+
+
+def _is_c10d_call(name: str) -> bool:
+    return name.startswith("c10d::") and "wait" not in name and "barrier" not in name
 
 
 def _launch_table(frame: Frame, links: Links, around: Context, acts: Activities) -> pa.Table:

@@ -167,7 +167,8 @@ def _sources(entry: Entry, rel: str, storage_options: dict[str, Any] | None) -> 
 
 def _is_hidden(member: str) -> bool:
     """Hidden parts, and the resource forks macOS puts into a zip."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in member.split("/"))
+    parts = [part for part in member.split("/") if part not in (".", "..")]
+    return any(part.startswith(".") or part == "__MACOSX" for part in parts)
 
 
 def _roots(entries: Iterable[Entry]) -> dict[str, str]:

@@ -17,6 +17,11 @@ from .columns import I64, Flags, Text, flags, ints, saturating_end, text, thread
 RUNTIME = re.compile(r"^(cuda|hip|xpu|musa|privateuse1)_(runtime|driver)$")
 """Categories of host calls that can put work on a device."""
 
+MARK = re.compile(r"^(ProfilerStep\s?#|Optimizer\.\w+#|enumerate\(DataLoader\)#)")
+"""Ranges that PyTorch itself puts around work. They are annotations, also where a trace (before 2022, or of another
+vendor's profiler) files them under the operators.
+"""
+
 _NOT_RANGES = frozenset("stfMCiIENODPRcvabne")
 """Phases that never are a range of time: flows, metadata, counters, instants, objects, ends."""
 
@@ -91,12 +96,16 @@ class Frame:
     @cached_property
     def is_operator(self) -> Flags:
         """Valid host operators."""
-        return self.in_category("cpu_op") & self.valid
+        return self.in_category("cpu_op") & self.valid & ~self._is_mark
 
     @cached_property
     def is_annotation(self) -> Flags:
         """Valid host annotations."""
-        return self.in_category("user_annotation") & self.valid
+        return (self.in_category("user_annotation") | self._is_mark) & self.valid
+
+    @cached_property
+    def _is_mark(self) -> Flags:
+        return self.in_category("cpu_op") & self.named(lambda n: bool(MARK.match(n)))
 
     @cached_property
     def correlation(self) -> tuple[I64, Flags]:

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 
 from rankscope.store.schema import Quality, Severity
 
-_RANK_LABEL = re.compile(r"\W*rank[\s_#:=-]*(\d{1,7})\b", re.IGNORECASE)
+RANK_LABEL = re.compile(r"(?:\W*|[^()\[\]]{0,200}[(\[]\s*)rank[\s_#:=-]*(\d{1,7})(?!\d)", re.IGNORECASE)
+"""A process's name, label or id that names its rank: `Rank 0: python`, `[rank 0]`, `python (rank=0)`."""
 
 
 def ranks_of_pids(
@@ -16,8 +17,8 @@ def ranks_of_pids(
 ) -> tuple[tuple[int, ...], dict[str, int], list[Quality]]:
     """Which rank each process of a file belongs to, when the file fuses several.
 
-    A file is fused when labels that begin with `rank N` give at least two ranks to processes that have events
-    of their own. (`python 0` names no rank, and one `Rank 0 training loop` is one rank's own file.) A process
+    A file is fused when labels or process ids that begin with `rank N`, or have it in brackets, give at least two
+    ranks to processes that have events of their own. (`python 0` names no rank, and one `Rank 0 training loop` is one rank's own file.) A process
     without such a label belongs to the labelled process with the nearest smaller number, because fusing tools
     shift all process ids of a rank by one offset; where there is none, or its id is no number, to the first.
 
@@ -30,8 +31,8 @@ def ranks_of_pids(
         file of one rank.
     """
     rank_of: dict[str, int] = {}
-    for pid, texts in labels.items():
-        found = [m for m in map(_RANK_LABEL.match, sorted(texts)) if m]
+    for pid in {*labels, *pids}:
+        found = [m for m in map(RANK_LABEL.match, [*sorted(labels.get(pid, ())), pid]) if m]
         if found:
             rank_of[pid] = int(found[0][1])
     named = {pid: rank for pid, rank in rank_of.items() if pid in set(pids)}

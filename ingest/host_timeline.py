@@ -29,6 +29,11 @@ _NOT_COMPUTE = re.compile(
 )
 
 
+def is_backend_range(name: str) -> bool:
+    """Whether a range is the work of a CPU communication backend: gloo, MPI or UCC."""
+    return bool(_BACKEND.match(name))
+
+
 def host_activities(frame: Frame) -> pa.Table:
     """HOST_ACTIVITIES columns of one rank (identity left out), sorted by start, thread, end and name."""
     comm, why = _comm(frame)
@@ -54,7 +59,7 @@ def host_activities(frame: Frame) -> pa.Table:
 
 def _comm(frame: Frame) -> tuple[I64, str]:
     """Event rows of communication ranges, and the rule that chose them."""
-    backend = (frame.is_annotation | frame.is_operator) & frame.named(lambda n: bool(_BACKEND.match(n)))
+    backend = (frame.is_annotation | frame.is_operator) & frame.named(is_backend_range)
     c10d = frame.is_operator & frame.named(lambda n: n.startswith("c10d::"))
     for rows, why in (
         (backend, "host:backend annotation"),
@@ -68,7 +73,7 @@ def _comm(frame: Frame) -> tuple[I64, str]:
 
 def _compute(frame: Frame) -> I64:
     """Event rows of the outermost operators that are no communication and no wrapper of autograd."""
-    left_out = frame.named(lambda n: bool(_NOT_COMPUTE.match(n) or _BACKEND.match(n)))
+    left_out = frame.named(lambda n: bool(_NOT_COMPUTE.match(n)) or is_backend_range(n))
     among = operator_ranges(frame, frame.is_operator & ~left_out)
     up = parents(replace(among, rows=np.arange(len(among.rows), dtype=np.int64)))
     return among.rows[up < 0]

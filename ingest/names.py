@@ -14,10 +14,11 @@ _ENDINGS = re.compile(
     re.IGNORECASE,
 )
 _RANK = re.compile(
-    r"(?<![a-z])(?P<of>(?:local|node|group|tp|pp|dp|cp|ep|etp|fsdp|replica|role)[_-]?)?rank[_\-.=]?(?P<rank>\d{1,6})(?!\d)",
+    r"(?:(?<![a-z])|(?<=global))(?P<of>(?:local|node|group|tp|pp|dp|cp|ep|etp|fsdp|replica|role)[_-]?)?"
+    r"rank[_\-.=\[(]?(?P<rank>\d{1,6})(?!\d)",
     re.IGNORECASE,
 )
-"""`rank0`, `rank_0`, `rank-3`, `rank00012`; not `local_rank_0` or `tp_rank_1`, which count something else."""
+"""`rank0`, `rank_0`, `rank-3`, `rank[3]`, `GlobalRank3`; not `local_rank_0` or `tp_rank_1`, which count something else."""
 _WORKER = re.compile(r"(?<![a-z])worker[_-]?(\d{1,5})(?!\d)", re.IGNORECASE)
 """tensorboard_trace_handler with `worker_name="worker0"`, as PyTorch's own examples do."""
 _SHORT_RANK = re.compile(r"^r(\d{1,5})(?=[_\-.]|$)")
@@ -45,6 +46,10 @@ _WINDOW_FOLDER = re.compile(
     r"^(?:global_?)?(?:iteration|iter|step|window|cycle|epoch)s?[_-]?(\d{1,12})$", re.IGNORECASE
 )
 """torchtitan and torchtune: `iteration_10/`."""
+_CAPTURE = re.compile(
+    r"(?<![a-z])(?:iteration|iter|step|window|cycle|epoch)s?[_-]?(\d{1,12})(?!\d)", re.IGNORECASE
+)
+"""A loop that exports by step: `trace_step_100.json`."""
 _RANK_FOLDER = re.compile(r"^rank[_-]?(\d{1,6})$", re.IGNORECASE)
 _REPLICA_FOLDER = re.compile(r"^(?:replica|engine|instance)[_-]?(?:id|rank|group)?[_-]?\w*$", re.IGNORECASE)
 """torchtitan with fault tolerance: `replica_0/`; inference engines side by side."""
@@ -65,6 +70,7 @@ class NameFacts:
         replica: folders that name a replica or an engine.
         stem: file name without endings and time stamp.
         is_frontend: the name says front end or scheduler.
+        capture: number of the step or iteration in the file's name.
     """
 
     rank: int | None
@@ -77,6 +83,12 @@ class NameFacts:
     replica: tuple[str, ...]
     stem: str
     is_frontend: bool
+    capture: int | None = None
+
+    @property
+    def series(self) -> str:
+        """The stem without the number that counts captures."""
+        return _CAPTURE.sub("#", self.stem)
 
 
 def read_name(rel: str, member: str | None = None, *, parent: str = "") -> NameFacts:
@@ -115,6 +127,7 @@ def read_name(rel: str, member: str | None = None, *, parent: str = "") -> NameF
         replica=tuple(f for f in folders if _REPLICA_FOLDER.match(f)),
         stem=stem if process is None else f"{process[0]}_{process[1]}",
         is_frontend=is_frontend_text(full),
+        capture=int(counted.group(1)) if (counted := _CAPTURE.search(stem)) else None,
     )
 
 
@@ -169,11 +182,21 @@ def numbered(stems: list[str]) -> list[int] | None:
     Args:
         stems: at least two file names without endings.
     """
+    found = distinct_numbers(stems)
+    return found if found is not None and sorted(found) == list(range(len(stems))) else None
+
+
+def distinct_numbers(stems: list[str]) -> list[int] | None:
+    """The numbers of names that differ in exactly one number, a different one each; else None.
+
+    Args:
+        stems: file names without endings.
+    """
     shapes = {_DIGITS.sub("#", stem) for stem in stems}
     if len(stems) < 2 or len(shapes) != 1:
         return None
     columns = list(zip(*([int(d) for d in _DIGITS.findall(stem)] for stem in stems), strict=True))
     varying = [column for column in columns if len(set(column)) > 1]
-    if len(varying) != 1 or sorted(varying[0]) != list(range(len(stems))):
+    if len(varying) != 1 or len(set(varying[0])) != len(stems):
         return None
     return list(varying[0])

@@ -14,13 +14,14 @@ from decimal import Decimal, DecimalException
 from statistics import median_low
 from typing import Any
 
+from .fused import RANK_LABEL
+
 FAR_NS = 24 * 3600 * 10**9
 """One capture does not span a day: stamps farther than this from the median are damage."""
 MAX_EVENTS = 4000
 MAX_BROKEN = 64
 """Objects that may fail to decode before the piece is given up: bounds the work on hostile bytes."""
 _OPEN = re.compile(r"\{\s*\"")
-_RANK_LABEL = re.compile(r"\brank[\s_\-:#]*(\d{1,7})\b", re.IGNORECASE)
 _DECODER = json.JSONDecoder(parse_float=Decimal, parse_int=Decimal, strict=False)
 
 
@@ -49,11 +50,14 @@ def peek_events(head: bytes, tail: bytes = b"") -> Peek:
     starts: list[int] = []
     ends: list[int] = []
     cats: set[str] = set()
+    pids: set[str] = set()
     names: dict[str, None] = {}
     for event in (*_events(head), *_events(tail)):
         cat = event.get("cat")
         if isinstance(cat, str):
             cats.add(cat)
+        if isinstance(event.get("pid"), str) and len(pids) < MAX_EVENTS:
+            pids.add(event["pid"][:200])
         if event.get("ph") == "M":
             _note_name(event, names)
             continue
@@ -62,7 +66,7 @@ def peek_events(head: bytes, tail: bytes = b"") -> Peek:
             starts.append(start)
             ends.append(start + duration if duration is not None and 0 <= duration < FAR_NS else start)
     first, last = _range(starts, ends)
-    ranks = {int(m.group(1)) for name in names if (m := _RANK_LABEL.search(name))}
+    ranks = {int(m.group(1)) for label in (*names, *pids) if (m := RANK_LABEL.match(label))}
     return Peek(first, last, frozenset(cats), tuple(names)[:64], tuple(sorted(ranks)))
 
 

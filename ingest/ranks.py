@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from rankscope.store.schema import Quality, Severity
 
-from .names import NameFacts, numbered
+from .names import NameFacts, distinct_numbers, numbered
 from .probe import Probe
 
 DISTRIBUTED_INFO = "distributed_info"
@@ -45,8 +45,9 @@ def with_ranks(captures: Sequence[Capture]) -> tuple[list[Capture], list[Quality
 
     Order of evidence: distributedInfo; process names of a fused file; the file's name, its folder's; names
     whose parallel indices or one running number tell it over the whole set; else assumed: 0 for a single
-    trace, free numbers in natural order of names for several. One process (host and pid in the name), or one
-    file name in several capture folders, is one rank.
+    trace, free numbers in natural order of names for several. One process (host and pid in the name), one
+    file name in several capture folders, names that count steps (`trace_step_100`), or that differ in one
+    number and were taken one after the other (`trace_4`, `trace_8`), are one rank.
 
     Args:
         captures: in natural order of their labels, without rank.
@@ -113,7 +114,7 @@ def _by_number(captures: list[Capture]) -> list[Capture]:
     """Names of one folder that differ only in a running number 0 .. n-1 (`trace.0.json`)."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, capture in enumerate(captures):
-        if capture.rank is None and capture.name.process is None:
+        if capture.rank is None and capture.name.process is None and capture.name.capture is None:
             groups.setdefault((capture.name.place, capture.name.window), []).append(i)
     taken = {c.rank for c in captures if c.rank is not None}
     result = list(captures)
@@ -128,16 +129,39 @@ def _by_number(captures: list[Capture]) -> list[Capture]:
 def _by_assumption(captures: list[Capture]) -> list[Capture]:
     taken = {c.rank for c in captures if c.rank is not None}
     given: dict[tuple[object, ...], int] = {}
+    series = _series(captures)
     result = []
     for capture in captures:
         if capture.rank is None:
-            who = (capture.name.place, capture.name.process or capture.name.stem)
+            who = (capture.name.place, capture.name.process or series[capture.index])
+            if capture.name.process is None and capture.name.capture is not None:
+                window = (*capture.name.window, capture.name.capture)
+                capture = replace(capture, name=replace(capture.name, window=window))
             if who not in given:
                 given[who] = next(r for r in range(len(captures) + len(taken) + 1) if r not in taken)
                 taken.add(given[who])
             capture = replace(capture, rank=given[who], rank_source=ASSUMED)
         result.append(capture)
     return result
+
+
+def _series(captures: Sequence[Capture]) -> dict[int, str]:
+    """By file: its name without the number that counts captures, so that the captures of a rank share it."""
+    groups: dict[tuple[object, ...], list[Capture]] = {}
+    for capture in captures:
+        if capture.rank is None and capture.name.process is None and capture.name.capture is None:
+            groups.setdefault((capture.name.place, capture.name.window), []).append(capture)
+    names = {c.index: c.name.series for c in captures}
+    for members in groups.values():
+        if distinct_numbers([c.name.stem for c in members]) is not None and _is_successive(members):
+            names.update({c.index: members[0].name.stem for c in members})
+    return names
+
+
+def _is_successive(captures: Sequence[Capture]) -> bool:
+    """Whether all times are known for certain and no two captures share a moment."""
+    ranges = sorted(c.range_ns for c in captures if c.range_ns is not None and c.probe.is_deep)
+    return len(ranges) == len(captures) and all(a[1] < b[0] for a, b in pairwise(ranges))
 
 
 def _quality(captures: Sequence[Capture]) -> list[Quality]:

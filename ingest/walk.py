@@ -5,7 +5,7 @@ everything else through fsspec.
 """
 
 # Paths are compared as text after normalising `..` without following links, which pathlib cannot do.
-# ruff: noqa: PTH100, PTH110, PTH111, PTH112, PTH113, PTH114, PTH116, PTH118, PTH207, PTH208
+# ruff: noqa: PTH100, PTH110, PTH115, PTH111, PTH112, PTH113, PTH114, PTH116, PTH118, PTH207, PTH208
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ then by data-parallel engine, process groups, host, or the name's rank. What sti
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,10 @@ from .ranks import Capture
 from .walk import natural_key
 
 SINGLE = "0"
+_JOBS = re.compile(
+    r"(?<![a-z])(?:trainer|rollout|actor|critic|reward|policy|learner|generator|sampler|prefill|decode)(?![a-z])"
+)
+"""Folders of reinforcement learning and of disaggregated serving: one job each."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +63,12 @@ def overlap(a: tuple[int, int] | None, b: tuple[int, int] | None) -> bool | None
 def clash(a: Capture, b: Capture) -> bool:
     """Whether two captures of one rank cannot be successive windows of one world.
 
-    Replica folders and data-parallel engines always separate, capture folders (`iteration_10/`) never clash; else time decides, and
+    Replica folders, data-parallel engines and folders of other jobs always separate, capture folders (`iteration_10/`) never clash; else time decides, and
     unknown times are taken to overlap, so that nothing is ever merged on a guess.
     """
     if a.index == b.index or a.rank != b.rank:
         return False
-    if a.name.replica != b.name.replica or _is_other_engine(a, b):
+    if a.name.replica != b.name.replica or _is_other_engine(a, b) or _is_other_job(a, b):
         return True
     if a.name.window != b.name.window and a.name.window and b.name.window:
         return False
@@ -73,6 +78,11 @@ def clash(a: Capture, b: Capture) -> bool:
 def _is_other_engine(a: Capture, b: Capture) -> bool:
     """Whether the names say that one rank number belongs to two data-parallel engines (`dp0_...`, `dp1_...`)."""
     return _engine(a) != _engine(b) and None not in (_engine(a), _engine(b))
+
+
+def _is_other_job(a: Capture, b: Capture) -> bool:
+    """Whether folders give the captures different jobs, which take turns and so share no moment."""
+    return _JOBS.findall("/".join(a.name.place)) != _JOBS.findall("/".join(b.name.place))
 
 
 def clashes(captures: Sequence[Capture]) -> list[tuple[Capture, Capture]]:

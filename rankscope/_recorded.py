@@ -15,6 +15,7 @@ from ._scope import Scope
 CAPTURES = pa.schema([("world", pa.string()), ("rank", pa.int64()), ("window", pa.int64())])
 _RECORD = "record_param_comms"
 _RANGE = "nccl:"
+_OPERATOR = "c10d::"
 _COLUMNS = ["window", "cat", "name", "start_ns", "collective", "group_size"]
 
 Times = dict[int | None, list[int]]
@@ -65,15 +66,26 @@ def _with_calls(scope: Scope, rank: int) -> set[int | None]:
 
 def _calls(scope: Scope, rank: int) -> pa.Table:
     """Capture and start of every communication call: its records, or the `nccl:*` ranges of a capture whose
-    records do not name their collective (older traces, in which a wait cannot be told from a call).
+    records do not name their collective (older traces, in which a wait cannot be told from a call), or the
+    `c10d::*` operators of a capture without either.
     """
     cats = ["cpu_op", "user_annotation"]
     found = []
     for piece in scope.store.pieces("events", columns=_COLUMNS, cats=cats, **scope.place([rank])):
         names = piece.column("name").cast(pa.string())
         is_call = pc.or_(pc.equal(names, _RECORD), pc.starts_with(names, _RANGE))
+        is_call = pc.or_(is_call, pc.starts_with(names, _OPERATOR))
         found.append(piece.filter(pc.and_(is_call, pc.is_valid(piece.column("start_ns")))))
     table = pa.concat_tables(found).unify_dictionaries() if found else empty(EVENTS).select(_COLUMNS)
+    is_operator = pc.starts_with(table.column("name").cast(pa.string()), _OPERATOR)
+    stated = pc.unique(table.filter(pc.invert(is_operator)).column("window"))
+    of_stated = pc.is_in(table.column("window"), value_set=stated)
+    bare = table.filter(pc.and_(is_operator, pc.invert(of_stated))).select(["window", "start_ns"])
+    return pa.concat_tables([bare, _stated(table.filter(pc.invert(is_operator)))])
+
+
+def _stated(table: pa.Table) -> pa.Table:
+    """Capture and start of the records and ranges that are calls."""
     is_record = pc.equal(table.column("name").cast(pa.string()), _RECORD)
     is_named = pc.and_(is_record, pc.is_valid(table.column("collective")))
     named = pc.unique(table.filter(is_named).column("window"))
@@ -82,9 +94,10 @@ def _calls(scope: Scope, rank: int) -> pa.Table:
         pc.is_in(table.column("window"), value_set=ranged),
         pc.invert(pc.is_in(table.column("window"), value_set=named)),
     )
-    # A `wait` repeats the call it waits for, and a group of one moves nothing.
+    # A `wait` repeats the call it waits for, an `init` makes a group, and a group of one moves nothing.
+    no_calls = pa.array(["wait", "init"])
     is_real = pc.and_(
-        pc.fill_null(pc.not_equal(table.column("collective").cast(pa.string()), "wait"), True),
+        pc.invert(pc.is_in(table.column("collective").cast(pa.string()), value_set=no_calls)),
         pc.fill_null(pc.not_equal(table.column("group_size"), 1), True),
     )
     kept = pc.if_else(is_record, pc.and_(is_real, pc.invert(by_range)), by_range)

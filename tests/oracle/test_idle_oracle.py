@@ -60,7 +60,8 @@ def tick_cause(program: Program, a: int, b: int, t: int) -> str:
             for y in acts
         )
 
-    if all(is_running(x) for _, x in after):
+    counted = [x for _, x in after if x.launch is not None] or [x for _, x in after]
+    if all(is_running(x) for x in counted):
         return "graph_gap"
     launched = [
         (x.launch, x.correlation, i not in told(program), x.thread) for i, x in after if x.launch is not None

@@ -21,8 +21,9 @@ def test_a_gap_shows_when_how_long_why_and_what_stood_around_it() -> None:
     text = render_blocks(gaps.screen(table, START), columns=80)
     assert "   0     3    5.0     12.0  host dispatch         8" in text
     assert "   1     3    5.0    1.000" in text
-    assert "aten::copy_ / void at::" in text
-    assert "- / start of the window -> ncclDev" in text
+    around = "vectorized_elemen...nel<FillFunctor> -> ncclDevKernel_All..._Sum_f32_RING_LL"
+    assert f"\n    in: aten::copy_\n    {around}\n" in text
+    assert "\n    start of the window -> ncclDevKernel_AllReduce_Sum_f32_RING_LL" in text
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -31,8 +32,8 @@ def test_kernels_show_their_rule_and_what_was_left_out() -> None:
         [build.kernel_row("long<" + "x" * 300 + ">end"), build.kernel_row("b"), build.kernel_row("c")]
     )
     text = render_blocks(kernels.screen(table, 2), columns=80)
-    assert "25.0%   30.0     10  3000.0  3000.0  4000.0  compute  default" in text
-    assert ">end" in text
+    assert "25.0%   30.0     10  3000.0  3000.0  4000.0  compute" in text
+    assert ">end  [default]" in text
     assert "1 more name not shown" in text
     assert max(map(len, text.splitlines())) <= 80
     assert "not shown" not in render_blocks(kernels.screen(table, 0), columns=80)
