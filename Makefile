@@ -31,11 +31,11 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.installed
 	@touch $@
 
 demo: $(VENV)/.installed  ## the main job on a shipped sample: where did the time go?
-	@echo '$$ rankscope sample_traces/sim_tp2pp2dp2'
-	@$(BIN)/rankscope sample_traces/sim_tp2pp2dp2
+	@echo '$$ rankscope sample_traces/sim_slow_rank'
+	@$(BIN)/rankscope sample_traces/sim_slow_rank
 	@echo
-	@echo '$$ rankscope breakdown sample_traces/sim_tp2pp2dp2'
-	@$(BIN)/rankscope breakdown sample_traces/sim_tp2pp2dp2
+	@echo '$$ rankscope breakdown sample_traces/sim_slow_rank'
+	@$(BIN)/rankscope breakdown sample_traces/sim_slow_rank
 
 test: $(VENV)/.test  ## the default test suite
 	@$(BIN)/python -m pytest
