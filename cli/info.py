@@ -69,7 +69,7 @@ def info(source: Source, cut: Cut, shown: Shown, output: Output) -> None:
     """
     from .session import opened
 
-    with opened(source, cut, output) as run:
+    with opened(source, cut, output, may_be_empty=True) as run:
         emit(_machine_table(run, shown.part), lambda: screen(run), output)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankscope.store.errors import QualityFailure, UsageError
+from rankscope.store.errors import EmptyRun, QualityFailure, UsageError
 
 from . import text
 from .options import Cut, Output, Source, Thresholds, numbers, step_choice
@@ -72,8 +72,19 @@ def check_strict(quality: pa.Table, *, strict: bool) -> None:
 
 
 @contextmanager
-def opened(source: Source, cut: Cut, output: Output, thresholds: Thresholds | None = None) -> Iterator[Run]:
-    """The run, open; when the command is done, the quality line and `--strict`."""
+def opened(
+    source: Source,
+    cut: Cut,
+    output: Output,
+    thresholds: Thresholds | None = None,
+    *,
+    may_be_empty: bool = False,
+) -> Iterator[Run]:
+    """The run, open; when the command is done, the quality line and `--strict`.
+
+    Raises:
+        EmptyRun: the files are readable but hold no activity to analyse, unless `may_be_empty`.
+    """
     limits = thresholds or Thresholds()
     run = open_run(
         source,
@@ -85,6 +96,12 @@ def opened(source: Source, cut: Cut, output: Output, thresholds: Thresholds | No
         kernel_gap_ns=round(limits.kernel_gap_us * 1_000),
         sync_slack_ns=round(limits.sync_slack_us * 1_000),
     )
+    if not may_be_empty and run.steps_table().num_rows == 0:
+        raise EmptyRun(
+            "nothing to analyse: no device activity and no host operator with a valid time",
+            path=run_title(source),
+            hint=f"`rankscope info {run_text(source)}` says what was read.",
+        )
     yield run
     finish(run, source, strict=output.strict)
 

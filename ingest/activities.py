@@ -213,7 +213,8 @@ def activity_table(
         },
         **meta,
     }
-    return pa.table(columns).take(pa.array(order))
+    wanted = pa.array(order)  # column by column: never two whole tables at once
+    return pa.table({name: columns.pop(name).take(wanted) for name in list(columns)})
 
 
 def recorded_end(frame: Frame, rows: I64) -> tuple[I64, Flags]:

@@ -84,7 +84,7 @@ def local_ranks(hosts: Mapping[int, str | None], world_size: int | None, facts: 
     """
     if facts.gpus_per_host is not None:
         return {rank: rank % facts.gpus_per_host for rank in hosts}
-    if world_size is None or set(hosts) != set(range(world_size)) or None in hosts.values():
+    if world_size != len(hosts) or set(hosts) != set(range(len(hosts))) or None in hosts.values():
         return {}
     blocks: dict[str | None, list[int]] = {}
     for rank in sorted(hosts):

@@ -121,7 +121,7 @@ class Finisher:
         lone = self._slice(self._lone, batch, row)
         is_end = words_mask(batch.column("ph"), ("E",)) if lone.any() else lone
         return {
-            TS_INVALID: (self._limits.bad_ts(t) | odd["ts"]) & ~t.is_meta,
+            TS_INVALID: (self._limits.bad_ts(t) | odd["ts"] | (t.is_span & ~t.has_start)) & ~t.is_meta,
             DURATION_NEGATIVE: t.is_span & t.has_dur & (t.dur_ns < 0),
             DURATION_IMPOSSIBLE: self._limits.bad_duration(t) | odd["dur"],
             EVENT_UNCLOSED: (t.is_span & ~t.has_dur) | odd["unfinished"] | (lone & ~is_end),

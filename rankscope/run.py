@@ -200,7 +200,7 @@ class Run:
 
         Args:
             by: one row per these keys (`rank, device, step, window, world, host, coords, phase, run`);
-                default rank and device.
+                default rank and device, and phase where the steps are inference iterations.
             mean: float64 means per window in `*_ms` columns instead of exact int64 sums in `*_ns`.
             causes: `full` shows allocator, compile and host communication waits in columns of their own.
             **where: which part of the run; see `rankscope.queries.Where`.

@@ -353,7 +353,17 @@ def conform(table: pa.Table, schema: TableSchema) -> pa.Table:
     """
     n = table.num_rows
     names = set(table.column_names)
-    arrays = [
-        table.column(c.name).cast(c.type) if c.name in names else pa.nulls(n, c.type) for c in schema.columns
-    ]
+    nothing: dict[pa.DataType, pa.Array] = {}  # absent columns share one block of nulls for each type
+    arrays = []
+    for column in schema.columns:
+        if column.name in names:
+            arrays.append(table.column(column.name).cast(column.type))
+        else:
+            arrays.append(_nulls(nothing, n, column.type))
     return pa.Table.from_arrays(arrays, schema=schema.arrow)
+
+
+def _nulls(known: dict[pa.DataType, pa.Array], n: int, kind: pa.DataType) -> pa.Array:
+    if kind not in known:
+        known[kind] = pa.nulls(n, kind)
+    return known[kind]
