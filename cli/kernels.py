@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 QUESTION = "Which kernels take the time, and how was each one classified?"
 TOP = 15
 TITLE = "Kernels and copies by total time; below each: name [rule that gave the class]"
-HOST_TITLE = "Host ranges by total time [and their rule]: no device activity recorded, no GPU times"
+HOST_TITLE = "Host ranges by total time [rule]: no device activity recorded, no GPU times"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -263,12 +263,20 @@ def device_order(frame: Frame, acts: Activities) -> I64:
     return np.lexsort((*ties, *keys)).astype(np.int64)
 
 
-def gpu_names(properties: Any) -> dict[int, str]:
-    """Device names of the header's `deviceProperties` by device id; unnamed or malformed ones are left out."""
+def gpu_names(properties: Any, used: Iterable[int] = ()) -> dict[int, str]:
+    """Device names of the header's `deviceProperties` by device id; unnamed or malformed ones are left out.
+
+    Devices in use that are not listed (containers renumber them: device 9 of one) bear the listed name where all
+    listed devices have the same, as in `header_facts.only_gpu`.
+    """
     entries: Sequence[Any] = properties if isinstance(properties, list) else []
-    names = {}
+    listed: dict[int, Any] = {}
     for entry in entries:
         ident, name = (entry.get("id"), entry.get("name")) if isinstance(entry, dict) else (None, None)
-        if isinstance(ident, int) and isinstance(name, str) and name:
-            names[ident] = name
+        if isinstance(ident, int):
+            listed[ident] = name
+    names = {ident: name for ident, name in listed.items() if isinstance(name, str) and name}
+    common = set(names.values())
+    if len(common) == 1:
+        names |= dict.fromkeys((d for d in used if d not in listed), common.pop())
     return names

@@ -82,7 +82,7 @@ def derive(events: pa.Table, header: dict[str, Any], options: DeriveOptions) -> 
     around = context(frame, links)
     acts = activities(frame, links, around, rules)
     n_issued = issued_collectives(frame)
-    names = gpu_names(header.get("deviceProperties"))
+    names = gpu_names(header.get("deviceProperties"), np.unique(acts.device[acts.has_device]).tolist())
     launches = conform(_launch_table(frame, links, around, acts), LAUNCHES)
     if not acts.valid.any():
         return _host_only(frame, acts, launches=launches, header=header, options=options, n_issued=n_issued)

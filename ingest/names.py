@@ -28,7 +28,7 @@ _DUMP = re.compile(r"^(?:nccl|comm_lib)_trace_rank_(?P<host>[A-Za-z][\w.\-]*)_(?
 _HANDLER = re.compile(r"^(?P<host>.+?)_(?P<pid>\d{1,10})(?:\.(?P<label>[A-Za-z_]\w*))?\.(?P<stamp>\d{4,20})$")
 """tensorboard_trace_handler: `{host}_{pid}.{time}`; vLLM puts `.async_llm` between."""
 _STAMP = re.compile(r"\.\d{9,20}$")
-_SGLANG = re.compile(r"-(TP|DP|PP|EP|CP)-(\d{1,5})(?=[-.]|$)")
+_SGLANG = re.compile(r"(?:^|-)(TP|DP|PP|EP|CP)-(\d{1,5})(?=[-.]|$)")
 """SGLang: `{id}-TP-0-DP-0-PP-0-EP-0`, in later versions with `-EXTEND` or `-DECODE` behind."""
 _VLLM = re.compile(r"(?:^|_)(dp|pp|tp|cp|ep)(\d{1,5})(?=_)")
 """vLLM: `dp0_pp0_tp0_dcp0_ep0_rank0`."""

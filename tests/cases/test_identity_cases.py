@@ -160,6 +160,17 @@ def test_trainer_and_rollout_take_turns_and_stay_two_worlds(tmp_path: Path, gap_
     assert command("breakdown", run, "--world", "nope").code == 2
 
 
+def test_prefill_and_decode_servers_are_two_worlds(tmp_path: Path) -> None:
+    files = {f"{job}/TP-{t}.trace.json.gz": trace(None) for job in ("prefill", "decode") for t in (0, 1)}
+    place = _place(_run(tmp_path, files))
+    assert sorted(place.values()) == [
+        ("decode", 0, 0),
+        ("decode", 1, 0),
+        ("prefill", 0, 0),
+        ("prefill", 1, 0),
+    ]
+
+
 def test_a_front_end_beside_gpu_ranks_is_no_rank(tmp_path: Path) -> None:
     front = trace(None, found=HOST_ONLY, deviceProperties=[])
     files: dict[str, Any] = {"hostx_5.async_llm.1700000000000.pt.trace.json.gz": front}

@@ -108,6 +108,12 @@ def test_the_device_is_the_argument_else_the_pid_and_its_name_is_the_headers() -
 def test_device_names_come_from_sound_entries_only() -> None:
     assert gpu_names([{"id": 0, "name": "A"}, {"id": "x", "name": "B"}, {"name": "C"}, None]) == {0: "A"}
     assert gpu_names(None) == {}
+    assert gpu_names(None, [3]) == {}
+
+
+def test_a_device_that_is_not_listed_bears_the_name_all_listed_devices_share() -> None:
+    assert gpu_names([{"id": 0, "name": "A"}], [9]) == {0: "A", 9: "A"}
+    assert gpu_names([{"id": 0, "name": "A"}, {"id": 1, "name": "B"}], [9]) == {0: "A", 1: "B"}
 
 
 def test_copy_kinds_come_from_category_name_and_the_kind_argument() -> None:
