@@ -161,8 +161,8 @@ def _slow_rank(f: Facts) -> Answer:
     if not f.has_all_ranks:
         return Answer(question, BOUND, _ranks_because(f), "a trace from every rank")
     if f.unsplit_ns:
-        return Answer(question, BOUND, f"all {f.n_ranks} ranks are here; who waits for whom is not told", "")
-    return Answer(question, YES, f"all {f.n_ranks} ranks are here", "")
+        return Answer(question, BOUND, f"{_ranks_because(f)}; who waits for whom is not told", "")
+    return Answer(question, YES, _ranks_because(f), "")
 
 
 def _pipeline(f: Facts) -> Answer:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUESTION = "Where did every nanosecond of each rank go, and why was it idle?"
-DEFAULT_BY = ("rank", "device")
 NAMED_KEYS = {"device": "dev", "window": "win"}
 TITLES = {
     "device": "Where a window goes on the device: mean ms and share",
@@ -66,6 +65,8 @@ def breakdown(source: Source, cut: Cut, shape: Shape, thresholds: Thresholds, ou
     exposed communication, exposed memory copies, idle. The screen shows means per window;
     json, csv and parquet give exact int64 sums over `n` windows unless --mean is given.
     """
+    from rankscope.analysis.aggregate import default_keys
+
     from .session import opened
 
     with opened(source, cut, output, thresholds) as run:
@@ -74,12 +75,6 @@ def breakdown(source: Source, cut: Cut, shape: Shape, thresholds: Thresholds, ou
         sums = run.breakdown_table(by=by, causes=shape.causes.value)
         table = run.breakdown_table(by=by, mean=True, causes=shape.causes.value) if shape.mean else sums
         emit(table, lambda: screen(sums, by, full=full), output)
-
-
-def default_keys(windows: pa.Table) -> list[str]:
-    """Rank and device, and the phase where the steps are inference iterations."""
-    phases = windows.column("phase")
-    return [*DEFAULT_BY, *(["phase"] if phases.null_count < len(phases) else [])]
 
 
 def screen(sums: pa.Table, by: Sequence[str], *, full: bool = False) -> list[Block]:
@@ -241,7 +236,7 @@ def _idle_block(rows: Sequence[Row], keys: Sequence[str], digits: int) -> Block:
 
 def _full_block(rows: Sequence[Row], keys: Sequence[str], digits: int) -> Block:
     """Every cause with its share; causes that are zero everywhere are left out."""
-    causes = [c for g in parts.idle_causes().values() for c in g] + list(parts.FULL_CAUSE_OWNER)
+    causes = [c for group in parts.idle_causes().values() for c in group]
     used = [c for c in causes if any(r.get(c) for r in rows)]
     columns = [*_key_columns(rows, keys), *(Col(c[:-3].replace("_", "\n")) for c in used)]
     cells = [

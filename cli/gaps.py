@@ -12,6 +12,7 @@ from . import text
 from .explain import option as explained
 from .kernel_names import short_kernel
 from .options import Cut, Format, Output, Source, Thresholds
+from .parts import digits_for, shown_ms
 from .render import chosen_format, emit, rows_of
 from .table import Block, Col, Pair
 
@@ -22,6 +23,8 @@ QUESTION = "When was the GPU idle longest, and why?"
 TOP = 20
 TOP_ON_SCREEN = 10
 """A stretch takes three lines on screen."""
+NO_GAP = "No idle time of a device in these windows."
+NO_DEVICE = "No device activity was recorded: only a device has idle stretches."
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,21 @@ def gaps(source: Source, cut: Cut, shown: Top, thresholds: Thresholds, output: O
     with opened(source, cut, output, thresholds) as run:
         is_for_people = chosen_format(output) in (Format.TABLE, Format.MARKDOWN)
         table = run.gaps_table(top=shown.top or (TOP_ON_SCREEN if is_for_people else TOP))
-        emit(table, lambda: screen(table, run_start_ns(run)), output)
+        timelines = run.steps_table().column("timeline").to_pylist()
+        emit(table, lambda: screen(table, run_start_ns(run), has_device="device" in timelines), output)
 
 
-def screen(table: pa.Table, start_ns: int) -> list[Block]:
-    """One line of numbers per stretch, then the host frame, then the kernels before and after it."""
+def screen(table: pa.Table, start_ns: int, *, has_device: bool = True) -> list[Block]:
+    """One line of numbers per stretch, then the host frame, then the kernels before and after it.
+
+    Args:
+        table: the stretches.
+        start_ns: when the run started.
+        has_device: whether any window is a device's; without one there is nothing that could be idle.
+    """
     rows = list(rows_of(table))
     if not rows:
-        return [Block(title="No idle time of a device in these windows.")]
+        return [Block(title=NO_GAP if has_device else NO_DEVICE)]
     has_devices = len({(r["rank"], r["device"]) for r in rows}) > len({r["rank"] for r in rows})
     columns = [Col("rank"), *([Col("dev")] if has_devices else []), Col("step"), Col("at ms"), Col("idle ms")]
     columns += [Col("cause", right=False), Col("on ranks")]
@@ -78,10 +88,7 @@ def _cells(row: Mapping[str, Any], start_ns: int, *, has_devices: bool) -> list[
     keys: Sequence[str] = ("rank", "device", "step") if has_devices else ("rank", "step")
     cells = [text.UNKNOWN if row[k] is None else str(row[k]) for k in keys]
     length = row["end_ns"] - row["start_ns"]
-    cells += [
-        text.ms(row["start_ns"] - start_ns),
-        f"{length / text.NS_PER_MS:.{1 if length >= 10_000_000 else 3}f}",
-    ]
+    cells += [text.ms(row["start_ns"] - start_ns), *shown_ms([length], digits=digits_for(length))]
     shared = text.UNKNOWN if row["on_ranks"] is None else str(row["on_ranks"])
     return [*cells, cause_text(row["cause"]), shared]
 

@@ -157,6 +157,8 @@ def _version(value: Any) -> str:
 
 def groups_of(sources: Sequence[Row]) -> list[str]:
     """Process groups the files declare (`distributedInfo.pg_config`), each once: name, description, ranks."""
+    from rankscope.ingest.walk import natural_key  # groups are named by number: 2 goes before 10
+
     found: set[tuple[str, str, str]] = set()
     for source in sources:
         info = metadata_of(source).get("distributedInfo")
@@ -166,7 +168,7 @@ def groups_of(sources: Sequence[Row]) -> list[str]:
                 found.add(_group(group))
     return [
         ": ".join(p for p in (name, f"{what}, {ranks}".strip(", ")) if p)
-        for name, what, ranks in sorted(found)
+        for name, what, ranks in sorted(found, key=lambda g: (natural_key(g[0]), g))
     ]
 
 

@@ -149,14 +149,14 @@ def facts_block(who: Identity, sources: Sequence[Row]) -> Block:
     lines += [f"layout: {who.layout}"] if who.layout else []
     lines += [f"versions: {versions_text(who)}"] if who.versions else []
     lines += [f"backends: {', '.join(text.clean(b) for b in who.backends)}"] if who.backends else []
-    lines.append(f"ranks: {ranks_text(who)}")
+    lines.append(ranks_text(who))
     if who.world_size is not None:
         missing = sorted(set(range(min(who.world_size, 1_000_000))) - set(who.ranks))
         lines += [f"ranks without data: {text.ranges(missing)}"] if missing else []
     lines += [worlds_text(who)] if who.other_worlds else []
     groups = groups_of(sources)
     lines += [f"group {g}" for g in groups[:SHOWN_GROUPS]]
-    lines += [f"{len(groups) - SHOWN_GROUPS} more groups"] if len(groups) > SHOWN_GROUPS else []
+    lines += [text.count(len(groups) - SHOWN_GROUPS, "more group")] if len(groups) > SHOWN_GROUPS else []
     return Block(title="What run this is", notes=lines)
 
 

@@ -15,14 +15,11 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-KERNEL_GAP_US = 3.0
-SYNC_SLACK_US = 2.0
+from rankscope.analysis.thresholds import KERNEL_GAP_NS, SYNC_SLACK_NS
+from rankscope.store.units import NS_PER_US
+
 LONGEST_US = 1e9
 """Largest threshold: a quarter of an hour is no gap between kernels."""
-READING = "Reading"
-CHOOSING = "Choosing"
-PRINTING = "Printing"
-
 
 DEBUG = typer.Option("--debug", help="Show the traceback of an error.")
 
@@ -127,16 +124,16 @@ class Thresholds:
         typer.Option(
             metavar="US", min=0, max=LONGEST_US, help="Queued work up to this far apart counts as kernel gap."
         ),
-    ] = KERNEL_GAP_US
+    ] = KERNEL_GAP_NS / NS_PER_US
     sync_slack_us: Annotated[
         float,
         typer.Option(
             metavar="US",
             min=0,
             max=LONGEST_US,
-            help="A sync may end this long after the gap began and still be its cause.",
+            help="A sync that ended up to this long before the gap is still its cause.",
         ),
-    ] = SYNC_SLACK_US
+    ] = SYNC_SLACK_NS / NS_PER_US
 
 
 Body = Callable[..., None]

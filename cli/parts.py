@@ -31,29 +31,23 @@ GRAPH_GAP = "in CUDA graphs"
 
 @cache
 def idle_causes() -> dict[str, tuple[str, ...]]:
-    """Idle causes by group of the screen; gaps inside a graph's replay stand apart (they may be the profiler's)."""
-    from rankscope.analysis.findings import IDLE_GROUPS  # loads numpy: not needed for --help
+    """Idle causes by group of the screen; gaps inside a graph's replay stand apart (they may be the profiler's).
 
-    groups = {name: tuple(c for c in causes if c != "graph_gap_ns") for name, causes in IDLE_GROUPS.items()}
+    The causes that `--causes full` shows apart stand in the group of the cause they are taken out of.
+    """
+    from rankscope.analysis.breakdown import FOLDED  # loads numpy: not needed for --help
+    from rankscope.analysis.findings import IDLE_GROUPS
+
+    groups: dict[str, tuple[str, ...]] = {}
+    for name, causes in IDLE_GROUPS.items():
+        apart = [part for part, whole in FOLDED.items() if whole in causes]
+        groups[name] = tuple(c for c in (*causes, *apart) if c != "graph_gap_ns")
     return groups | {GRAPH_GAP: ("graph_gap_ns",)}
-
-
-FULL_CAUSE_OWNER = {
-    "allocator_ns": "launch-bound",
-    "compile_ns": "launch-bound",
-    "host_comm_wait_ns": "launch-bound",
-}
-"""Where `--causes full` took its columns from."""
 
 
 def idle_groups(row: Mapping[str, Any]) -> dict[str, int | float]:
     """Idle time of a row by group of the screen."""
-    groups: dict[str, int | float] = {
-        name: sum(row.get(c) or 0 for c in columns) for name, columns in idle_causes().items()
-    }
-    for column, group in FULL_CAUSE_OWNER.items():
-        groups[group] += row.get(column) or 0
-    return groups
+    return {name: sum(row.get(c) or 0 for c in columns) for name, columns in idle_causes().items()}
 
 
 def step_parts(row: Mapping[str, Any]) -> dict[str, int | float]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rankscope.store.errors import EmptyRun, QualityFailure, UsageError
+from rankscope.store.units import NS_PER_US
 
 from . import text
 from .options import Cut, Output, Source, Thresholds, numbers, step_choice
@@ -29,8 +30,8 @@ SEVERITIES = (("error", "error"), ("warning", "warning"), ("info", "note"))
 """Severity and the word for it on screen, worst first."""
 BAR = 20
 ERASE_LINE = "\x1b[K"
-LONG_RUN = 57
-"""A longer list of paths is `RUN` in the commands we suggest."""
+LONG_RUN = 78
+"""A list of paths that does not fit on an indented line of its own is `RUN` in the commands we suggest."""
 
 
 def run_text(source: Source) -> str:
@@ -93,8 +94,8 @@ def opened(
         windows=numbers(cut.window, option="--window"),
         world=cut.world,
         as_recorded=cut.as_recorded,
-        kernel_gap_ns=round(limits.kernel_gap_us * 1_000),
-        sync_slack_ns=round(limits.sync_slack_us * 1_000),
+        kernel_gap_ns=round(limits.kernel_gap_us * NS_PER_US),
+        sync_slack_ns=round(limits.sync_slack_us * NS_PER_US),
     )
     if not may_be_empty and run.steps_table().num_rows == 0:
         raise EmptyRun(

@@ -52,8 +52,8 @@ def simulate(out: str, **options: Any) -> None:
 
 def command() -> Any:
     """The function with one typed option per option of the simulator, for Typer."""
+    from rankscope.simulate import preset_texts
     from rankscope.simulate.options import OPTIONS
-    from rankscope.simulate.presets import PRESETS
 
     place = typer.Option("--output", "-o", metavar="DIR", help="Folder for the traces and truth.json.")
     found = [Parameter("out", Parameter.KEYWORD_ONLY, annotation=Annotated[str, place])]
@@ -61,7 +61,7 @@ def command() -> Any:
         first = meaning[0] if name in TEXTS else meaning[0].upper()  # lists of values stay as they are typed
         sentence = f"{first}{meaning[1:]}."
         if name == "preset":
-            sentence = f"{sentence} One of: {', '.join(PRESETS)}."
+            sentence = f"{sentence} One of: {', '.join(preset_texts())}."
         option = typer.Option(f"--{name.replace('_', '-')}", help=sentence, show_default=False)
         kind: Any = _kind(name)
         default = False if kind is bool else None

@@ -53,7 +53,7 @@ def screen(run: Run, title: str, *, again: str) -> str:
     who = identity(list(rows_of(run.table("sources"))), windows)
     head = head_lines(who, title, run.steps_note())
     top = FINDINGS if len(grouped(windows)) <= ROOMY else FINDINGS_TIGHT
-    tail = [*finding_lines(findings[:top]), *quality_lines(quality), next_line(findings, again)]
+    tail = [*finding_lines(findings[:top]), *quality_lines(quality), *next_lines(findings, again)]
     body = blocks_of(windows, room=LINES - len(head) - len(tail) - 1, bars=is_unicode_terminal())
     return "\n".join([*head, *body, "", *tail]) + "\n"
 
@@ -99,17 +99,21 @@ def quality_lines(quality: Sequence[dict[str, Any]]) -> list[str]:
     """How good the data is: counts by severity, and the codes that may move a number."""
     bad = Counter(q["code"] for q in quality if q["severity"] != "info")
     counts = Counter(q["severity"] for q in quality)
-    notes = text.count(counts["info"], "note")
+    notes = f", {text.count(counts['info'], 'note')}" if counts["info"] else ""
     if not bad:
-        return [f"Data quality: no warnings, {notes}"]
+        return [f"Data quality: no warnings{notes}" if notes else "Data quality: nothing to report"]
     codes = ", ".join(
         f"{c} x{n}" if n > 1 else c for c, n in sorted(bad.items(), key=lambda i: (-i[1], i[0]))
     )
     worst = ", ".join(text.count(counts[s], s) for s in ("error", "warning") if counts[s])
-    return text.wrap(f"Data quality: {worst} ({codes}), {notes}", WIDTH, indent="  ")[:2]
+    return text.wrap(f"Data quality: {worst} ({codes}){notes}", WIDTH, indent="  ")[:2]
 
 
-def next_line(findings: Sequence[dict[str, Any]], name: str) -> str:
-    """The command to type next: the costliest finding's, else the breakdown."""
+def next_lines(findings: Sequence[dict[str, Any]], name: str) -> list[str]:
+    """The command to type next: the costliest finding's, else the breakdown; a long name continues below it."""
     wanted = next((f["next_command"] for f in findings if f.get("next_command")), "rankscope breakdown RUN")
-    return text.shorten(f"Next: {text.clean(wanted.replace('RUN', name))}", WIDTH)
+    line = f"Next: {text.clean(wanted.replace('RUN', name))}"
+    if text.width(line) <= WIDTH:
+        return [line]
+    command = text.shorten(wanted.removesuffix(" RUN"), WIDTH - len("Next:  \\"))
+    return [f"Next: {command} \\", f"  {text.shorten(text.clean(name), WIDTH - 2)}"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-NS_PER_MS = 1_000_000
+from rankscope.store.units import NS_PER_MS, NS_PER_US, number_ranges
+
 ELLIPSIS = "..."
 UNKNOWN = "-"
 """What stands on screen where a value is unknown."""
@@ -13,12 +14,12 @@ UNKNOWN = "-"
 
 def ms(ns: float | None) -> str:
     """Nanoseconds as milliseconds with one decimal, `-` when unknown."""
-    return UNKNOWN if ns is None else f"{ns / NS_PER_MS:,.1f}".replace(",", "")
+    return UNKNOWN if ns is None else f"{ns / NS_PER_MS:.1f}"
 
 
 def us(ns: float | None) -> str:
     """Nanoseconds as microseconds with one decimal, `-` when unknown."""
-    return UNKNOWN if ns is None else f"{ns / 1_000:.1f}"
+    return UNKNOWN if ns is None else f"{ns / NS_PER_US:.1f}"
 
 
 def percent(part: float | None, whole: float | None) -> str:
@@ -84,15 +85,9 @@ def _head(text: str, columns: int) -> str:
     return text
 
 
-def ranges(numbers: Sequence[int]) -> str:
-    """Sorted integers as text with runs joined: `0-3,6,8-9`."""
-    runs: list[list[int]] = []
-    for n in sorted(set(numbers)):
-        if runs and n == runs[-1][1] + 1:
-            runs[-1][1] = n
-        else:
-            runs.append([n, n])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+def ranges(numbers: Iterable[int]) -> str:
+    """All of the integers as text with runs joined: `0-3,6,8-9`."""
+    return number_ranges(numbers, most=None)
 
 
 def wrap(text: str, columns: int, *, indent: str = "") -> list[str]:

@@ -14,6 +14,7 @@ from builders_trace import NCCL, host, kernel, launch, memcpy, trace, write
 
 import rankscope
 from rankscope.store.errors import EmptyRun, TraceError, UsageError
+from rankscope.store.schema import PARTS
 
 US = 1000
 
@@ -29,8 +30,7 @@ def codes(path: Path) -> dict[str, int]:
 
 
 def five(row: dict[str, Any]) -> tuple[int, ...]:
-    parts = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
-    return tuple(row[p] // US for p in parts)
+    return tuple(row[p] // US for p in PARTS)
 
 
 def test_the_worked_example_of_the_partition(tmp_path: Path) -> None:

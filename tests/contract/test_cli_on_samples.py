@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from rankscope.cli import main as cli
+from rankscope.store.schema import PARTS
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 CPU, GPU = SAMPLES / "rec_tp_w2", SAMPLES / "sim_pp4_1f1b"
-PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
 COMMANDS = ("summary", "breakdown", "gaps", "kernels", "info")
 
 
