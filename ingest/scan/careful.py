@@ -20,7 +20,7 @@ from .brackets import EVENT_START, last_boundary, list_end, list_ends
 from .columns import record_batch
 from .decode import Event, decoded
 from .header import parse_header
-from .notes import Notes
+from .notes import TRAILING_COMMA, Notes
 from .result import ScanResult
 from .salvage import Salvage
 from .window import Window
@@ -219,6 +219,8 @@ class CarefulScan:
         ends = list(list_ends(text))
         for stop, bracket in ends[:1] if len(ends) == 1 else [*ends[:1], *ends[:-3:-1]]:
             if self._emit_text(text[:stop]):
+                if b"," in text[stop:bracket]:
+                    self._notes.add("syntax_repaired", TRAILING_COMMA, offset=self._window.offset + stop)
                 self._window.advance(bracket)
                 return True
         return False

@@ -20,6 +20,9 @@ _EFFECTS = {
 }
 _INFO = ("array_not_closed",)
 
+TRAILING_COMMA = "comma before the end of the event list"
+MISSING_COMMA = "no comma between two events"
+
 
 @dataclass
 class _Note:

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from .brackets import EVENT_START, UNTERMINATED, boundaries, list_end, sure_list_end, value_extent
 from .decode import Event, decoded, decoded_or_repaired
-from .notes import Notes
+from .notes import MISSING_COMMA, TRAILING_COMMA, Notes
 from .repair import requoted
 
 REPAIR_BLOCK = 256
@@ -188,6 +188,8 @@ class Salvage:
         else:
             self._out.is_end = True
             self._out.consumed = self._text.index(b"]", position)
+            if b"," in self._text[position : self._out.consumed]:
+                self._notes.add("syntax_repaired", TRAILING_COMMA, offset=self._offset + position)
         return True
 
     def _inside(self, position: int, stop: int) -> int:
@@ -197,7 +199,10 @@ class Salvage:
             if start is None:
                 break
             self._gap(position, start)
+            is_joined = not self._is_amid_damage and b"," not in self._text[position:start]
             reached = self._whole_value(start, is_guess=True)
+            if is_joined and reached > 0:
+                self._notes.add("syntax_repaired", MISSING_COMMA, offset=self._offset + position)
             if reached <= 0:
                 self._damage(start)
                 position = start + 1
