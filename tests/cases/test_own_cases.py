@@ -226,13 +226,11 @@ def test_an_existing_path_is_a_path_even_when_it_looks_like_a_glob(tmp_path: Pat
     assert rows(path)[0]["wall_ns"] == 10 * US
 
 
-@pytest.mark.parametrize(("broken", "n"), [("}}, {", 0), ("}} {", 1), ("}},, {", 0)])
-def test_a_missing_comma_between_events_is_mended_and_counted(tmp_path: Path, broken: str, n: int) -> None:
-    text = trace([kernel("gemm", 0, 10), kernel("gemm", 20, 10)]).replace("}},\n{", broken)
+def test_a_missing_comma_between_events_is_mended_and_counted(tmp_path: Path) -> None:
+    text = trace([kernel("gemm", 0, 10), kernel("gemm", 20, 10)]).replace("}},\n{", "}} {")
     path = write(tmp_path / "rank0.json", text)
     assert rows(path)[0]["compute_ns"] == 20 * US
-    if broken.count(",") < 2:
-        assert codes(path).get("syntax_repaired", 0) == n
+    assert codes(path)["syntax_repaired"] == 1
 
 
 def test_a_comma_before_the_end_of_the_list_is_counted(tmp_path: Path) -> None:
