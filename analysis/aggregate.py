@@ -7,21 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rankscope.store.errors import UsageError
-from rankscope.store.schema import IDENTITY, PLACE, Timeline
+from rankscope.store.schema import Timeline
 
 from .breakdown import in_order, ratio
 from .closure import check_closure
 from .intervals import I64, Flags
-from .tables import flags, int_array, ints, need, numbers, text
+from .tables import LABELS, flags, int_array, ints, need, numbers, small_codes, text
 
 KEYS = ("rank", "device", "step", "window", "world", "host", "coords", "phase", "run")
 """What rows can be summed by; `run` is everything."""
 
 DEFAULT_BY = ("rank", "device")
-_LABELS = (*(c.name for c in (*IDENTITY, *PLACE)), "step", "phase", "timeline")
+"""The keys where none are asked for; see `default_keys`."""
 
 
 def aggregate(rows: pa.Table, by: Sequence[str] = DEFAULT_BY, *, mean: bool = False) -> pa.Table:
@@ -52,7 +51,7 @@ def aggregate(rows: pa.Table, by: Sequence[str] = DEFAULT_BY, *, mean: bool = Fa
     keys = [k for k in dict.fromkeys(by) if k != "run"]
     order, first = _grouped(rows, keys)
     columns: dict[str, pa.Array] = {
-        c: _label(rows, c, order, first) for c in _LABELS if c in rows.column_names
+        c: _label(rows, c, order, first) for c in (*LABELS, "timeline") if c in rows.column_names
     }
     if rows.num_rows:
         columns |= _sums(rows, order, first)
@@ -62,6 +61,12 @@ def aggregate(rows: pa.Table, by: Sequence[str] = DEFAULT_BY, *, mean: bool = Fa
     table = in_order(pa.table(columns))
     check_closure(table)
     return means(table) if mean else table
+
+
+def default_keys(rows: pa.Table) -> list[str]:
+    """Rank and device, and the phase where the rows (windows or breakdown rows) are inference iterations."""
+    phases = rows.column("phase")
+    return [*DEFAULT_BY, *(["phase"] if phases.null_count < len(phases) else [])]
 
 
 def check_keys(by: Sequence[str]) -> None:
@@ -94,7 +99,7 @@ def means(sums: pa.Table) -> pa.Table:
 def _grouped(rows: pa.Table, keys: Sequence[str]) -> tuple[I64, I64]:
     """Row order by timeline (device first) and keys, and where each group begins."""
     timeline = text(rows, "timeline").is_one_of(Timeline.HOST).astype(np.int64)
-    codes = [timeline, *(_codes(rows, k) for k in keys)]
+    codes = [timeline, *(small_codes(rows, k) for k in keys)]
     order = np.lexsort(tuple(reversed(codes))).astype(np.int64)
     fresh = np.zeros(len(order), dtype=np.bool_)
     fresh[:1] = True
@@ -103,21 +108,11 @@ def _grouped(rows: pa.Table, keys: Sequence[str]) -> tuple[I64, I64]:
     return order, np.flatnonzero(fresh)
 
 
-def _codes(rows: pa.Table, name: str) -> I64:
-    """Values as integers in their order, nulls last."""
-    if pa.types.is_integer(rows.schema.field(name).type):
-        values, known = ints(rows, name)
-        distinct, codes = np.unique(values, return_inverse=True)
-        return np.where(known, codes.reshape(-1), len(distinct))
-    found = text(rows, name)
-    return np.where(found.codes < 0, len(found.values), found.codes)
-
-
 def _label(rows: pa.Table, name: str, order: I64, first: I64) -> pa.Array:
     """The group's value where all its rows agree, else null."""
-    codes = _codes(rows, name)[order]
     if not len(order):
         return rows.column(name)
+    codes = small_codes(rows, name)[order]
     agree = np.minimum.reduceat(codes, first) == np.maximum.reduceat(codes, first)
     heads = pa.array(order[first], mask=~agree)
     return rows.column(name).take(heads)
@@ -151,8 +146,3 @@ def _extremes(rows: pa.Table, order: I64, first: I64) -> dict[str, pa.Array]:
 
 def _extreme(rows: pa.Table, name: str) -> npt.NDArray[np.int64]:
     return numbers(rows, name if name in rows.column_names else "wall_ns")
-
-
-def total_of(rows: pa.Table, column: str) -> int:
-    """Sum of an integer column, 0 for no rows."""
-    return int(pc.sum(rows.column(column)).as_py() or 0)

@@ -10,17 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rankscope.store.errors import UsageError
-from rankscope.store.schema import BREAKDOWN, CAUSES, FULL_CAUSES, IDENTITY, PLACE, Class, Timeline, conform
+from rankscope.store.schema import BREAKDOWN, CAUSES, FULL_CAUSES, PARTS, Class, Timeline, conform
 
 from .closure import check_closure
 from .exposed import solo_transfer
 from .host_states import CAPTURE
-from .idle import CAUSE_NAMES
 from .intervals import I64, Flags, Intervals, merge, union
-from .tables import TIMELINE, flags, int_array, ints, need, numbers, rows_by, text
+from .tables import LABELS, TIMELINE, flags, int_array, ints, need, numbers, rows_by, text
 
 STANDARD, FULL = "standard", "full"
-SHOWN_APART = ("standard", "full")
 
 FOLDED = {
     "allocator_ns": "host_dispatch_ns",
@@ -29,7 +27,7 @@ FOLDED = {
 }
 """Causes that count in another one unless shown apart."""
 
-_LABELS = (*(c.name for c in (*IDENTITY, *PLACE)), "step", "phase", "timeline")
+_BUSY = PARTS[:-1]
 Sums = dict[str, I64]
 
 
@@ -95,8 +93,8 @@ def breakdown(
     Cost: O((n + windows) log n), two sorts per union.
     Source: METHOD 1.1 of this project's design.
     """
-    if causes not in SHOWN_APART:
-        raise UsageError(f"causes is {causes!r}", hint=f"one of {', '.join(SHOWN_APART)}")
+    if causes not in (STANDARD, FULL):
+        raise UsageError(f"causes is {causes!r}", hint=f"one of {STANDARD}, {FULL}")
     need(windows, [*TIMELINE, "start_ns", "end_ns", "timeline"], "windows")
     on_host = text(windows, "timeline").is_one_of(Timeline.HOST)
     sums = _accounts(activities, host_activities, windows, on_host)
@@ -128,9 +126,6 @@ def _in_captures(windows: pa.Table, captures: pa.Table | None) -> Flags:
         for key, rows in rows_by(windows, CAPTURE).items():
             found[rows] = key in named
     return found
-
-
-_BUSY = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns")
 
 
 def _partition(sums: Sums, table: pa.Table, windows: pa.Table, chosen: Flags) -> None:
@@ -206,7 +201,7 @@ def _rows(sums: Sums, windows: pa.Table, is_unknown: Flags, *, full: bool) -> pa
     columns["overlap_ratio"] = ratio(sums["overlap_ns"], sums["communication_ns"])
     columns["is_comm_recorded"] = pa.array(~is_unknown)
     columns["n"] = pa.array(np.ones(windows.num_rows, np.int64))
-    labels = {c: windows.column(c) for c in _LABELS if c in windows.column_names}
+    labels = {c: windows.column(c) for c in (*LABELS, "timeline") if c in windows.column_names}
     table = in_order(pa.table(labels | columns))
     check_closure(table)
     return table
@@ -229,6 +224,3 @@ def ratio(part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> pa.Array
     """Quotient of two columns as float64, null where the whole is 0."""
     is_known = whole > 0
     return pa.array(part / np.where(is_known, whole, 1), mask=~is_known)
-
-
-__all__ = ["CAUSE_NAMES", "FOLDED", "FULL", "STANDARD", "breakdown", "in_order", "ratio"]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from rankscope.store.schema import PARTS
+
 from . import aggregate, breakdown, findings, gaps, idle, kernels, windows
 
 
@@ -34,7 +36,7 @@ ENTRIES = {
     "breakdown": Entry(
         breakdown.breakdown,
         ("activities", "host_activities", "events", "steps"),
-        ("wall_ns", "compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns"),
+        ("wall_ns", *PARTS),
     ),
     "breakdown by key": Entry(aggregate.aggregate, ("breakdown",), ("n", "wall_min_ns", "wall_max_ns")),
     "idle": Entry(idle.idle_segments, ("activities", "events", "steps"), ("start_ns", "end_ns", "cause")),
@@ -53,8 +55,3 @@ ENTRIES = {
     "steps": Entry(windows.select_windows, ("steps", "activities"), ("step", "phase", "source", "start_ns", "end_ns")),
 }  # fmt: skip
 """Tables by name."""
-
-
-def functions() -> dict[str, Callable[..., Any]]:
-    """The function of every table, by the table's name."""
-    return {name: entry.function for name, entry in ENTRIES.items()}

@@ -8,13 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from rankscope.store.errors import ClosureError
-from rankscope.store.schema import CAUSES, FULL_CAUSES
+from rankscope.store.schema import CAUSES, FULL_CAUSES, PARTS
 
 from .intervals import I64, Flags
 from .tables import ints
-
-PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
-"""The five parts of a window."""
 
 EXPOSED = ("transfer_ns", "pipeline_wait_ns", "straggler_wait_ns", "unsplit_comm_ns")
 """The parts of exposed communication."""

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from rankscope.store.schema import CAUSES, Timeline
+from rankscope.store.units import number_ranges
 
 from .aggregate import aggregate
 from .tables import text
-from .windows import number_ranges
 
 WEAK_RATIO = 0.01
 """A finding that costs less of the mean step says nothing."""

@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rankscope.store.schema import CAUSES, IDENTITY, PLACE, TEXT, Timeline
+from rankscope.store.schema import CAUSES, TEXT, Timeline
 
 from .breakdown import FOLDED
 from .host_states import CAPTURE, RUNTIME
 from .intervals import I64, Intervals, merge
-from .tables import TIMELINE, Key, flags, int_array, ints, need, numbers, rows_by, text, threads
+from .tables import LABELS, TIMELINE, Key, flags, int_array, ints, need, numbers, rows_by, text, threads
 
 TOP = 20
 SHARED_PART = 2
 """Another rank shares a stretch when it is idle for at least one part in so many of it."""
 
-_LABELS = (*(c.name for c in (*IDENTITY, *PLACE)), "step", "phase")
 _FRAME_CATEGORIES = ("python_function",)
 _OPERATOR_CATEGORIES = ("cpu_op", "user_annotation")
 
@@ -49,7 +48,6 @@ def gaps(
     host_events: pa.Table,
     windows: pa.Table,
     *,
-    python_frames: pa.Table | None = None,
     top: int = TOP,
 ) -> pa.Table:
     """The longest idle stretches of the devices, longest first.
@@ -65,9 +63,8 @@ def gaps(
     Args:
         idle: what `idle_segments` returned.
         activities: ACTIVITIES rows of the same ranks.
-        host_events: EVENTS rows of the same ranks.
+        host_events: EVENTS rows of the same ranks, Python frames among them where they were recorded.
         windows: STEPS rows in use; those of host timelines are left out.
-        python_frames: EVENTS rows of category python_function, when they are not among `host_events`.
         top: how many rows.
 
     Returns:
@@ -86,14 +83,13 @@ def gaps(
         "idle segments",
     )
     windows = windows.filter(pa.array(text(windows, "timeline").is_one_of(Timeline.DEVICE)))
-    frames = [python_frames] if python_frames is not None else []
-    return _described(_longest(idle, windows, top), idle, activities, windows, [*frames, host_events])
+    return _described(_longest(idle, windows, top), idle, activities, windows, host_events)
 
 
 def _described(
-    found: Stretches, idle: pa.Table, activities: pa.Table, windows: pa.Table, events: list[pa.Table]
+    found: Stretches, idle: pa.Table, activities: pa.Table, windows: pa.Table, events: pa.Table
 ) -> pa.Table:
-    columns: dict[str, Any] = {c: windows.column(c).take(pa.array(found.window)) for c in _LABELS}
+    columns: dict[str, Any] = {c: windows.column(c).take(pa.array(found.window)) for c in LABELS}
     columns |= {"start_ns": int_array(found.start), "end_ns": int_array(found.end)}
     columns["dur_ns"] = int_array(found.end - found.start)
     split = _by_cause(idle, found)
@@ -165,11 +161,11 @@ def _by_cause(idle: pa.Table, found: Stretches) -> list[dict[str, int]]:
     return split
 
 
-def _host_frames(idle: pa.Table, found: Stretches, largest: list[str], events: list[pa.Table]) -> pa.Array:
+def _host_frames(idle: pa.Table, found: Stretches, largest: list[str], events: pa.Table) -> pa.Array:
     """Name of what the issuing thread was in, at the middle of the longest piece of the largest cause."""
     start, end, cause = numbers(idle, "start_ns"), numbers(idle, "end_ns"), text(idle, "cause")
     issuer = text(idle, "launch_tid")
-    looked = [_Frames(table) for table in events]
+    frames = _Frames(events)
     names: list[str | None] = []
     for i, rows in enumerate(found.rows):
         columns = [f"{cause.values[c]}_ns" for c in cause.codes[rows].tolist()]
@@ -180,7 +176,7 @@ def _host_frames(idle: pa.Table, found: Stretches, largest: list[str], events: l
         code = int(issuer.codes[pieces[best]])
         instant = int(begins[best] + (ends[best] - begins[best]) // 2)
         capture = _keys(idle, rows[:1], CAPTURE)[0]
-        names.append(_innermost(looked, capture, issuer.values[code], instant) if code >= 0 else None)
+        names.append(frames.innermost(capture, issuer.values[code], instant) if code >= 0 else None)
     return pa.array(names, pa.string())
 
 
@@ -198,30 +194,22 @@ class _Frames:
         self.is_operator = cat.is_one_of(*_OPERATOR_CATEGORIES) | is_call
         self.captures = rows_by(events, CAPTURE)
 
-    def innermost(self, capture: Key, thread: str, instant: int, *, frames: bool) -> str | None:
-        """Name of the range that begins last (ties: ends first) among those open at the instant."""
+    def innermost(self, capture: Key, thread: str, instant: int) -> str | None:
+        """Name of what the thread was in: the innermost Python frame, else the innermost operator or call."""
         rows = self.captures.get(capture)
         if rows is None or thread not in self.thread.values:
             return None
-        wanted = self.is_frame if frames else self.is_operator
-        mine = rows[
-            (self.thread.codes[rows] == self.thread.values.index(thread)) & (wanted & self.sound)[rows]
-        ]
+        mine = rows[(self.thread.codes[rows] == self.thread.values.index(thread)) & self.sound[rows]]
         mine = mine[(self.start[mine] <= instant) & (self.end[mine] > instant)]
+        return self._begun_last(mine[self.is_frame[mine]]) or self._begun_last(mine[self.is_operator[mine]])
+
+    def _begun_last(self, mine: I64) -> str | None:
+        """Name of the range that begins last (ties: ends first); None where there is none or it has no name."""
         if not len(mine):
             return None
         last = mine[np.lexsort((self.name.codes[mine], -self.end[mine], self.start[mine]))[-1]]
         code = int(self.name.codes[last])
         return self.name.values[code] if code >= 0 else None
-
-
-def _innermost(looked: list[_Frames], capture: Key, thread: str, instant: int) -> str | None:
-    for frames in (True, False):
-        for table in looked:
-            name = table.innermost(capture, thread, instant, frames=frames)
-            if name is not None:
-                return name
-    return None
 
 
 def _neighbors(activities: pa.Table, windows: pa.Table, found: Stretches) -> tuple[pa.Array, pa.Array]:

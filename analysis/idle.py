@@ -11,13 +11,7 @@ import pyarrow as pa
 from .host_states import NO_THREAD, HostEvents, State, host_columns
 from .intervals import I64, LARGEST, Flags, merge, split_at
 from .tables import TIMELINE, Key, Text, flags, int_array, ints, need, numbers, rows_by, text
-
-KERNEL_GAP_NS = 3_000
-"""Idle no longer than this between queued activities is the device's own scheduling."""
-
-SYNC_SLACK_NS = 2_000
-"""A blocking call that ended this much before the gap still explains it: the clocks of host and device
-differ by about this much, and the call needs time to return."""
+from .thresholds import KERNEL_GAP_NS, SYNC_SLACK_NS
 
 CAUSE_NAMES = (
     "checkpoint", "data_loading", "allocator", "compile", "host_sync", "host_comm_wait", "gc", "host_dispatch",
@@ -251,7 +245,9 @@ def _told(acts: Launched, host: HostEvents, key: Key) -> Flags:
     mine = device == (0 if key[3] is None else key[3])
     for number in np.unique(stream[mine]).tolist():
         queue = np.flatnonzero(acts.has_launch & (acts.stream == number))
-        queue = queue[np.lexsort((acts.start[queue], acts.correlation[queue], acts.launch_start[queue]))]
+        # of one launch's work that starts at one instant all waited: what lasts stands for it (then by thread)
+        order = (acts.thread.codes, -acts.end, acts.start, acts.correlation, acts.launch_start)
+        queue = queue[np.lexsort([key[queue] for key in order])]
         at = np.searchsorted(acts.launch_start[queue], when[mine & (stream == number)])
         told[queue[at[at < len(queue)]]] = True
     return told

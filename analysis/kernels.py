@@ -61,7 +61,7 @@ def _by_name(table: pa.Table, dur: I64, under: F64) -> pa.Table:
     for code in codes:
         fresh[1:] |= np.diff(code[order]) != 0
     grouped = _Grouped(np.flatnonzero(fresh), dur[order], numbers(table, "rank")[order], under[order])
-    stats = grouped.stats() if len(order) else _no_stats()
+    stats = grouped.stats()
     heads = order[grouped.first]
     labels = {c: columns[c].at(heads).arrow().cast(TEXT) for c in _BY}
     is_comm = columns["class"].at(heads).is_one_of(Class.COMM)
@@ -80,6 +80,7 @@ class _Grouped:
     under: F64
 
     def stats(self) -> dict[str, pa.Array]:
+        """The columns of numbers, a row per name."""
         count = np.diff(np.append(self.first, len(self.dur)))
         total = np.add.reduceat(self.dur, self.first)
         n_ranks, spread = self._over_ranks(count)
@@ -124,25 +125,6 @@ class _Grouped:
         known = (sums[1] > 0) & (sums[3] > 0) & (sums[2] > 0)
         safe = [np.where(known, x, 1.0) for x in sums]
         return (safe[0] / safe[1]) / (safe[2] / safe[3]), known
-
-
-def _no_stats() -> dict[str, pa.Array]:
-    whole = ("count", "total_ns", "p50_ns", "p99_ns", "min_ns", "max_ns", "n_ranks")
-    ratios = ("mean_ns", "share_ratio", "rank_spread_ratio", "slowdown_under_comm_ratio")
-    order = (
-        "count",
-        "total_ns",
-        "mean_ns",
-        "p50_ns",
-        "p99_ns",
-        "min_ns",
-        "max_ns",
-        "share_ratio",
-        "n_ranks",
-        *ratios[2:],
-    )
-    empty = {c: pa.array([], pa.int64()) for c in whole} | {c: pa.array([], pa.float64()) for c in ratios}
-    return {c: empty[c] for c in order}
 
 
 def _nulled(column: pa.Array, rows: Flags) -> pa.Array:

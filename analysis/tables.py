@@ -10,11 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rankscope.store.errors import MissingColumn
+from rankscope.store.schema import IDENTITY, PLACE
 
 from .intervals import I64, Flags
 
 TIMELINE = ("world", "rank", "window", "device")
 """What tells one device's time from another's: windows of one rank are captures of their own."""
+
+LABELS = (*(c.name for c in (*IDENTITY, *PLACE)), "step", "phase")
+"""Columns that say which rank, capture and step a row is about."""
 
 Key = tuple[Hashable, ...]
 
@@ -124,7 +128,7 @@ def rows_by(table: pa.Table, columns: Sequence[str] = TIMELINE) -> dict[Key, I64
         return {}
     code = np.zeros(n, dtype=np.int64)
     for name in columns:
-        codes = _factor(table, name)
+        codes = small_codes(table, name)
         if codes.max() == codes.min():
             continue
         code = np.unique(code * (int(codes.max()) + 1) + codes, return_inverse=True)[1].reshape(-1)
@@ -136,12 +140,12 @@ def rows_by(table: pa.Table, columns: Sequence[str] = TIMELINE) -> dict[Key, I64
     return dict(zip(zip(*values, strict=True), groups, strict=True))
 
 
-def _factor(table: pa.Table, name: str) -> I64:
-    """Small codes of a column, ordered as its values, nulls last."""
+def small_codes(table: pa.Table, name: str) -> I64:
+    """Small integers that stand for a column's values: ordered as they are, nulls last."""
     column = table.column(name)
     if pa.types.is_integer(column.type):
         values, known = ints(table, name)
-        if known.all() and values.max() == values.min():
+        if len(values) and known.all() and values.max() == values.min():
             return np.zeros(len(values), dtype=np.int64)
         distinct, codes = np.unique(values, return_inverse=True)
         codes = np.where(known, codes.reshape(-1), len(distinct))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,16 +11,15 @@ import pyarrow.compute as pc
 
 from rankscope.store.errors import UsageError
 from rankscope.store.schema import IDENTITY, STEPS, Timeline, conform
+from rankscope.store.units import number_ranges
 
 from .intervals import I64, Flags
-from .tables import TIMELINE, flags, ints, numbers, rows_by, text
+from .tables import flags, ints, numbers, rows_by, text
 
 STEADY, ALL, NONE = "steady", "all", "none"
 LEAVE_OUT_FROM = 4
 """With so many steps the first and last of a capture are left out: warm-up and the cut-off end."""
 
-_STEP_LIST = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", re.ASCII)
-_MOST_STEPS = 10_000_000
 _SOURCES = {
     "regex": "by --step-regex", "profiler_step": "profiler step", "inference": "inference iterations",
     "optimizer": "optimizer", "sequence": "inferred from repeating kernels", "none": "no steps found",
@@ -63,18 +61,16 @@ def select_windows(
         steps: STEPS rows.
         activities: ACTIVITIES rows (needed for `none`).
         host_activities: HOST_ACTIVITIES rows (for `none` on host timelines).
-        which: `steady`, `all`, `none`, a list of step numbers, or its text such as `4,5,7-9`.
+        which: `steady`, `all`, `none`, or a list of step numbers.
 
     Returns:
         The selection; windows sorted by timeline and start.
 
     Raises:
-        UsageError: no such step, or text that is no selection.
+        UsageError: no such step.
 
     Source: CONTRACT section 4 of this project's design.
     """
-    if isinstance(which, str) and which not in (STEADY, ALL, NONE):
-        which = parse_steps(which)
     if which == NONE:
         tables = [
             (activities, Timeline.DEVICE),
@@ -91,24 +87,6 @@ def select_windows(
         chosen, why = _listed(tiling, {int(s) for s in which})
     windows = tiling.filter(pa.array(chosen))
     return Selection(windows, tiling, _described(windows, tiling, why), tiling.num_rows - windows.num_rows)
-
-
-def parse_steps(words: str) -> list[int]:
-    """Step numbers of a text such as `4,5,7-9`, ascending.
-
-    Raises:
-        UsageError: it is no such list.
-    """
-    found: set[int] = set()
-    for part in words.split(","):
-        match = _STEP_LIST.fullmatch(part)
-        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if high < low or high - low > _MOST_STEPS:
-            raise UsageError(
-                f"{words!r} is no list of steps", hint="steady, all, none, or numbers such as 4,5,7-9"
-            )
-        found.update(range(low, high + 1))
-    return sorted(found)
 
 
 def as_recorded(activities: pa.Table) -> pa.Table:
@@ -211,16 +189,3 @@ def _described(windows: pa.Table, tiling: pa.Table, why: str) -> str:
 
 def _ranks(ranks: Collection[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {number_ranges(ranks)}"
-
-
-def number_ranges(numbers_: Collection[int], *, most: int = 6) -> str:
-    """Integers as text, `0-3,8`; after so many ranges the rest is counted."""
-    values = sorted(set(numbers_))
-    breaks = [i for i in range(1, len(values)) if values[i] != values[i - 1] + 1]
-    runs = [values[a:b] for a, b in zip([0, *breaks], [*breaks, len(values)], strict=True)] if values else []
-    shown = [str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in runs[:most]]
-    left = sum(len(r) for r in runs[most:])
-    return ",".join(shown) + (f" and {left} more" if left else "")
-
-
-__all__ = ["TIMELINE", "Selection", "as_recorded", "number_ranges", "parse_steps", "select_windows"]

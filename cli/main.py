@@ -13,8 +13,9 @@ import typer
 from typer.core import TyperGroup
 
 from rankscope import __version__
+from rankscope.store.keep_out import keep_out
 
-from . import breakdown, gaps, info, ingest, kernels, lean, simulate, suggest, summary, text
+from . import breakdown, gaps, info, ingest, kernels, process, simulate, suggest, summary, text
 from .options import command_of
 
 PROG = "rankscope"
@@ -147,8 +148,8 @@ for _commands in PANELS.values():
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line in a process of its own and leave with its exit code."""
-    last_word = lean.LastWord() if lean.owns_process(PROG) else None
-    lean.keep_out("pandas")
+    last_word = process.LastWord() if process.owns_process(PROG) else None
+    keep_out("pandas")
     code = run(sys.argv[1:] if argv is None else argv)
     _flush_or_silence()
     if last_word:

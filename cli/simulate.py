@@ -34,6 +34,8 @@ REPEATED = frozenset(
     }
 )
 TEXTS = frozenset({"preset", "schedule", "gpu", "detail", "group_names", "compress"})
+CHOICES = frozenset({"schedule", "detail", "group_names", "compress"})
+"""Options whose meaning begins with a value, which stays as it is typed."""
 FRACTIONS = frozenset({"peak_tflops", "jitter", "drop_launches"})
 
 
@@ -58,7 +60,7 @@ def command() -> Any:
     place = typer.Option("--output", "-o", metavar="DIR", help="Folder for the traces and truth.json.")
     found = [Parameter("out", Parameter.KEYWORD_ONLY, annotation=Annotated[str, place])]
     for name, meaning in OPTIONS.items():
-        first = meaning[0] if name in TEXTS else meaning[0].upper()  # lists of values stay as they are typed
+        first = meaning[0] if name in CHOICES else meaning[0].upper()
         sentence = f"{first}{meaning[1:]}."
         if name == "preset":
             sentence = f"{sentence} One of: {', '.join(preset_texts())}."

@@ -39,9 +39,19 @@ def metrics_page() -> str:
     """Every analysis with its definition, taken from its docstring."""
     lines = [NOTE, "# How the numbers are defined", ""]
     lines += ["Each definition below is the docstring of the one function that computes it.", ""]
-    for name, function in catalog.functions().items():
-        where = f"{function.__module__}.{function.__qualname__}"
-        lines += [f"## {name}", "", f"`{where}`", "", "```text", inspect.getdoc(function) or "", "```", ""]
+    for name, entry in catalog.ENTRIES.items():
+        where = f"{entry.function.__module__}.{entry.function.__qualname__}"
+        inputs = ", ".join(f"`{table}`" for table in entry.inputs)
+        lines += [
+            f"## {name}",
+            "",
+            f"`{where}`, computed from {inputs}.",
+            "",
+            "```text",
+            entry.formula,
+            "```",
+            "",
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -221,7 +221,7 @@ def missing_ranks(
     absent = _absent(have, world_size)
     rows = []
     if absent[1]:
-        effect = "waits for them cannot be told from transfer; the bubble is a range"
+        effect = "waits for them cannot be told from transfer: time lost waiting is a range"
         text = f"{where}no file for {absent[0]} of {world_size}"
         rows.append(Quality("rank_missing", Severity.WARNING, None, absent[1], text, effect))
     beyond = sorted(r for r in have if r >= world_size)

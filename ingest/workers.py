@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any, Protocol, TypeVar
+
+from rankscope.store.keep_out import keep_out
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -109,29 +108,12 @@ def _completed(futures: dict[Future[R], T]) -> Iterator[tuple[T, R]]:
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """A pool of fresh processes; what has not begun is dropped when the block is left by an error."""
     # spawn: a fork of a process with threads (pyarrow has some) can deadlock.
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_start)
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=keep_out, initargs=("pandas",))
     try:
         yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-class _WithoutPandas(MetaPathFinder):
-    """Says that pandas is not installed: pyarrow imports it only to ask whether an array is a Series."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Nothing for any other module; the usual error for pandas."""
-        del path, target
-        if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is kept out of worker processes", name=fullname)
-        return None
-
-
-def _start() -> None:
-    """Begin a worker without half a second of importing pandas."""
-    sys.meta_path.insert(0, _WithoutPandas())
 
 
 def _submitted(pool: ProcessPoolExecutor, call: Callable[[T], R], items: Sequence[T]) -> dict[Future[R], T]:

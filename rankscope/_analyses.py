@@ -8,7 +8,7 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rankscope.analysis.aggregate import DEFAULT_BY, aggregate
+from rankscope.analysis.aggregate import aggregate, default_keys
 from rankscope.analysis.breakdown import STANDARD, breakdown
 from rankscope.analysis.findings import findings
 from rankscope.analysis.gaps import gaps
@@ -66,13 +66,8 @@ def _host_events(scope: Scope, rank: int) -> pa.Table:
 
 def breakdown_table(rows: pa.Table, by: str | Iterable[str] | None = None, *, mean: bool = False) -> pa.Table:
     """Rows of `breakdown_rows` summed by keys: rank and device when None, and the phase where there are phases."""
-    keys = _default_by(rows) if by is None else [by] if isinstance(by, str) else list(by)
+    keys = default_keys(rows) if by is None else [by] if isinstance(by, str) else list(by)
     return aggregate(rows, keys, mean=mean)
-
-
-def _default_by(rows: pa.Table) -> list[str]:
-    phases = rows.column("phase")
-    return [*DEFAULT_BY, *(["phase"] if phases.null_count < len(phases) else [])]
 
 
 def kernels_table(scope: Scope) -> pa.Table:

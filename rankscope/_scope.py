@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rankscope.analysis.tables import rows_by
-from rankscope.analysis.windows import Selection, as_recorded, number_ranges, select_windows
+from rankscope.analysis.windows import NONE, Selection, as_recorded, select_windows
 from rankscope.store.errors import EmptyRun, UsageError
 from rankscope.store.reader import RunStore
 from rankscope.store.schema import ACTIVITIES, STEPS, empty
+from rankscope.store.units import number_ranges
 
-from .queries import NONE, Query
+from .queries import Query
 
 ACTIVITY_COLUMNS = (
     "rank", "host", "local_rank", "device", "gpu", "coords", "world", "window", "stream", "class", "start_ns",

@@ -7,13 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypedDict
 
+from rankscope.analysis.thresholds import KERNEL_GAP_NS, SYNC_SLACK_NS
+from rankscope.analysis.windows import ALL, NONE, STEADY
 from rankscope.store.errors import UsageError
-
-STEADY, ALL, NONE = "steady", "all", "none"
-KERNEL_GAP_NS = 3_000
-"""Queued work up to this far apart is a kernel gap, not a wait (METHOD 1.3)."""
-SYNC_SLACK_NS = 2_000
-"""A host synchronization may end this long after a gap began and still be its cause (METHOD 1.3)."""
 
 
 class Where(TypedDict, total=False):
@@ -26,7 +22,7 @@ class Where(TypedDict, total=False):
     world: which of several jobs; None for the run's default, the only one or the largest.
     as_recorded: keep late completion stamps instead of clipping them to the next activity's start.
     kernel_gap_ns: longest idle time between queued activities that counts as a kernel gap.
-    sync_slack_ns: how long after the begin of a gap a host synchronization may end and still be its cause.
+    sync_slack_ns: how long before a gap a host synchronization may have ended and still be its cause.
     """
 
     steps: str | int | Iterable[int]

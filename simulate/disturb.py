@@ -80,18 +80,6 @@ class Disturbances:
             out *= link.factor if link.applies(role, index, hosts) else 1.0
         return out
 
-    @property
-    def changes_time(self) -> bool:
-        """Whether anything but jitter changes the run itself (rather than its record)."""
-        return bool(
-            self.slow_ranks
-            or self.slow_links
-            or self.data_stalls
-            or self.gc_pauses
-            or self.checkpoints
-            or self.host_bound
-        )
-
     def check(self, world: int, hosts: int) -> None:
         """Nothing when every rank and host named exists.
 

@@ -83,7 +83,6 @@ class RankHost:
         self.pairs: dict[str, tuple[int, int, int]] = {}
         self.act: Act = Act()
         self.awaited: list[DeviceOp] = []
-        self.unresolved: dict[Stream, int] = {}
         self.n_open = 0
         self.corr, self.ext, self.sequence, self.noise, self.event = 1000, 0, 100, 0, 0
         self._sync_begin = UNKNOWN

@@ -36,7 +36,7 @@ class KernelBook:
         self.tokens = model.tokens // lay.cp
         self.local_tokens = self.tokens // (lay.tp if lay.sequence_parallel else 1)
         self.batch, self.seq, self.local_seq = model.microbatch, model.seq, model.seq // lay.cp
-        self.hidden, self.kv = model.hidden, model.kv_hidden
+        self.hidden = model.hidden
         self.ffn, self.vocab = max(1, model.ffn // lay.tp), max(1, model.vocab // lay.tp)
         self.width = model.hidden // lay.tp
         self.qkv = (model.hidden + 2 * model.kv_hidden) // lay.tp

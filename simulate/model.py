@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
 from typing import Literal
 
 from rankscope.store.errors import UsageError
@@ -82,11 +81,6 @@ class HostCosts:
     data_ns: int = 180_000
     step_ns: int = 25_000
     jitter: float = 0.15
-
-    @classmethod
-    def free(cls) -> HostCosts:
-        """A host that costs nothing: for checks against closed formulas."""
-        return cls(0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -191,10 +185,6 @@ class SimulationConfig:
         self.disturbances.check(self.layout.world, self.host_of(self.layout.world - 1) + 1)
         return self
 
-    def healthy(self) -> SimulationConfig:
-        """The same run with no disturbance that changes time (jitter stays)."""
-        return replace(self, disturbances=Disturbances(jitter=self.disturbances.jitter))
-
 
 def _rules(c: SimulationConfig) -> list[tuple[bool, str, str]]:
     lay, m = c.layout, c.model
@@ -246,7 +236,3 @@ def _rules(c: SimulationConfig) -> list[tuple[bool, str, str]]:
         (lay.fsdp and lay.ep > 1, "fsdp with ep is not modelled", "Use ep with plain data parallelism."),
         (c.fixed_ns is not None and c.detail != "stage", "fixed_ns needs detail=stage", "Set detail to stage."),
     ]  # fmt: skip
-
-
-NO_LINK = Link(alpha_ns=0, gbps=inf)
-"""A link that costs nothing: for checks against closed formulas."""

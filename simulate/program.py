@@ -5,22 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from . import instructions as do
 from .costs import BETA, memory_ns
 from .groups import grad_axis
-from .instructions import (
-    Act,
-    Begin,
-    Comm,
-    End,
-    Instruction,
-    Join,
-    Kernel,
-    Spend,
-    Stall,
-    StepMark,
-    Sync,
-    Thread,
-)
 from .layers import LayerBook
 from .model import SimulationConfig
 from .schedules import Action, actions
@@ -30,7 +17,7 @@ ADAM = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
     "FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4, 1> >"
 )
-END = End()
+END = do.End()
 
 
 class StepProgram:
@@ -40,85 +27,87 @@ class StepProgram:
         self.config = config
         self.layers = LayerBook(config)
         self.book = self.layers.book
-        self._bodies: dict[tuple[str, int, bool], tuple[Instruction, ...]] = {}
+        self._bodies: dict[tuple[str, int, bool], tuple[do.Instruction, ...]] = {}
 
     # the step
 
-    def step(self, rank: int, number: int) -> Iterator[Instruction]:
+    def step(self, rank: int, number: int) -> Iterator[do.Instruction]:
         """All instructions of one step of one rank."""
         place = self.config.layout.place(rank)
-        yield StepMark(number)
-        yield Begin(f"ProfilerStep#{number}", on_gpu=True)
+        yield do.StepMark(number)
+        yield do.Begin(f"ProfilerStep#{number}", on_gpu=True)
         yield from self._opening(place["pp"])
         yield from self._pipeline(place["pp"])
         yield from self._closing(place["pp"])
         yield END
-        yield Spend(self.config.host.step_ns)
+        yield do.Spend(self.config.host.step_ns)
 
-    def _opening(self, pp: int) -> Iterator[Instruction]:
-        yield Stall("gc")
-        yield Begin(LOADER, rule="data")
-        yield Spend(self.config.host.data_ns)
-        yield Stall("data")
+    def _opening(self, pp: int) -> Iterator[do.Instruction]:
+        yield do.Stall("gc")
+        yield do.Begin(LOADER, rule="data")
+        yield do.Spend(self.config.host.data_ns)
+        yield do.Stall("data")
         yield END
         if pp in (0, self.config.layout.pp - 1) and self.config.detail != "stage":
             tokens = self.book.batch * self.book.local_seq * self.config.microbatches
             yield self.book.copy("h2d", 8 * tokens, op="aten::_to_copy")
         if self.config.detail == "kernel":
-            yield Begin("Optimizer.zero_grad#AdamW.zero_grad")
+            yield do.Begin("Optimizer.zero_grad#AdamW.zero_grad")
             yield self.book.memset(min(1 << 26, BETA * self._params(pp)[0]))
             yield END
 
-    def _pipeline(self, pp: int) -> Iterator[Instruction]:
+    def _pipeline(self, pp: int) -> Iterator[do.Instruction]:
         c = self.config
         order = actions(c.schedule, p=c.layout.pp, s=pp, m=c.microbatches, v=c.virtual_stages)
         for action in order:
             yield from self._action(pp, action)
-        yield Join("sends")
+        yield do.Join("sends")
 
-    def _action(self, pp: int, action: Action) -> Iterator[Instruction]:
+    def _action(self, pp: int, action: Action) -> Iterator[do.Instruction]:
         c = self.config
         stage, last = action.chunk * c.layout.pp + pp, c.n_stages - 1
         way, mb = action.kind, action.microbatch
         source, target = (stage - 1, stage + 1) if way == "F" else (stage + 1, stage - 1)
-        yield Act(way, stage, mb)
+        yield do.Act(way, stage, mb)
         if 0 <= source <= last:
             yield from self._message("recv", way, stage, mb, toward=source - stage)
         yield from self._labeled(way, stage, mb, self.body(way, stage, is_last=mb == c.microbatches - 1))
         if 0 <= target <= last:
             yield from self._message("send", way, stage, mb, toward=target - stage)
-        yield Act()
+        yield do.Act()
 
-    def _labeled(self, way: str, stage: int, mb: int, body: tuple[Instruction, ...]) -> Iterator[Instruction]:
+    def _labeled(
+        self, way: str, stage: int, mb: int, body: tuple[do.Instruction, ...]
+    ) -> Iterator[do.Instruction]:
         """The body under the annotation PyTorch's runtime gives it (the plain 1F1B schedule gives none)."""
         name = {
             "interleaved": f"PP:{stage}{way}{mb}",
             "gpipe": f"{'Forward' if way == 'F' else 'Backward'} {mb}",
         }.get(self.config.schedule if self.config.layout.pp > 1 else "")
         if name:
-            yield Begin(name)
+            yield do.Begin(name)
         yield from body
         if name:
             yield END
 
-    def _message(self, op: str, way: str, stage: int, mb: int, *, toward: int) -> Iterator[Instruction]:
+    def _message(self, op: str, way: str, stage: int, mb: int, *, toward: int) -> Iterator[do.Instruction]:
         named = self.config.schedule == "interleaved"
         if named:
-            yield Begin(f"PP:{stage}{op.upper()}_{way}{mb}")
+            yield do.Begin(f"PP:{stage}{op.upper()}_{way}{mb}")
         yield self._message_call(op, way, toward)
         if op == "recv":
-            yield Join("recv")
+            yield do.Join("recv")
         if named:
             yield END
 
-    def _message_call(self, op: str, way: str, toward: int) -> Comm:
+    def _message_call(self, op: str, way: str, toward: int) -> do.Comm:
         lay = self.config.layout
         nbytes = self.layers.activation // (lay.tp if lay.sequence_parallel else 1)
-        return Comm("pp", op, nbytes, "sends" if op == "send" else "recv", lane=way, peer=toward)
+        return do.Comm("pp", op, nbytes, "sends" if op == "send" else "recv", lane=way, peer=toward)
 
     # bodies of actions
 
-    def body(self, way: str, stage: int, *, is_last: bool) -> tuple[Instruction, ...]:
+    def body(self, way: str, stage: int, *, is_last: bool) -> tuple[do.Instruction, ...]:
         """What a forward or backward of this stage does; `is_last`: gradients are complete after it."""
         key = (way, stage, is_last)
         if key not in self._bodies:
@@ -131,7 +120,7 @@ class StepProgram:
     def _first_layer(self, stage: int) -> int:
         return sum(self.config.layers_of(s) for s in range(stage))
 
-    def _forward(self, stage: int) -> Iterator[Instruction]:
+    def _forward(self, stage: int) -> Iterator[do.Instruction]:
         if self.config.detail == "stage":
             yield self._whole("forward", stage)
             return
@@ -141,7 +130,7 @@ class StepProgram:
             yield from self._unit_ready(units, i, i + 1)
             yield from self._unit_forward(unit)
 
-    def _unit_forward(self, unit: str) -> list[Instruction]:
+    def _unit_forward(self, unit: str) -> list[do.Instruction]:
         b, m = self.book, self.config.model
         if unit == "embed":
             look = b.elementwise(
@@ -153,7 +142,7 @@ class StepProgram:
                 "aten::_log_softmax", b.tokens * b.vocab, functor="cunn_SoftMaxForward", passes=2
             )
             small = [
-                Comm("tp", "all_reduce", b.tokens * 4, "tp", is_async=False, dtype="Float", itemsize=4)
+                do.Comm("tp", "all_reduce", b.tokens * 4, "tp", is_async=False, dtype="Float", itemsize=4)
             ] * 3
             head = b.gemm(b.tokens, b.vocab, m.hidden, pair="head")
             return [
@@ -165,8 +154,8 @@ class StepProgram:
             ]
         return self.layers.forward(int(unit))
 
-    def _backward(self, stage: int, *, is_last: bool) -> Iterator[Instruction]:
-        yield Thread("autograd")
+    def _backward(self, stage: int, *, is_last: bool) -> Iterator[do.Instruction]:
+        yield do.Thread("autograd")
         bucket, units = Bucket(self), self._units(stage)[::-1]
         if self.config.detail == "stage":
             yield self._whole("backward", stage)
@@ -180,9 +169,9 @@ class StepProgram:
                 yield from self._unit_reduced(unit)
                 yield from bucket.add(unit) if is_last else ()
         yield from bucket.flush() if is_last else ()
-        yield Thread("main")
+        yield do.Thread("main")
 
-    def _unit_backward(self, unit: str) -> list[Instruction]:
+    def _unit_backward(self, unit: str) -> list[do.Instruction]:
         b, m = self.book, self.config.model
         if unit == "embed":
             return [b.elementwise("aten::embedding_dense_backward", b.local_tokens * m.hidden, functor="embedding_backward",
@@ -199,14 +188,14 @@ class StepProgram:
             ]
         return self.layers.backward(int(unit))
 
-    def _whole(self, name: str, stage: int) -> Kernel:
+    def _whole(self, name: str, stage: int) -> do.Kernel:
         fixed = self.config.fixed_ns
         node = "CompiledFunctionBackward" if name == "backward" else None
         if fixed is not None:
             ns = (fixed[0] if name == "forward" else fixed[1]) // self.config.virtual_stages
             return self.book.block(name, ns, node=node)
         make = self._unit_forward if name == "forward" else self._unit_backward
-        kernels = [k for u in self._units(stage) for k in make(u) if isinstance(k, Kernel)]
+        kernels = [k for u in self._units(stage) for k in make(u) if isinstance(k, do.Kernel)]
         return self.book.fused(name, kernels, node=node)
 
     # units of parameters: layers, and embedding and head on the outer stages
@@ -237,42 +226,42 @@ class StepProgram:
         lay = self.config.layout
         return lay.fsdp and lay.dp * lay.cp > 1 and self.config.detail != "stage"
 
-    def _gather(self, units: list[str], i: int) -> list[Instruction]:
+    def _gather(self, units: list[str], i: int) -> list[do.Instruction]:
         if not self._is_sharded or i >= len(units):
             return []
         nbytes = BETA * self.unit_params(units[i])[0]
-        return [Comm(grad_axis(self.config.layout), "all_gather", nbytes, f"fsdp.{units[i]}")]
+        return [do.Comm(grad_axis(self.config.layout), "all_gather", nbytes, f"fsdp.{units[i]}")]
 
-    def _unit_ready(self, units: list[str], i: int, prefetch: int) -> list[Instruction]:
+    def _unit_ready(self, units: list[str], i: int, prefetch: int) -> list[do.Instruction]:
         """The unit's parameters are awaited, and the next unit's are asked for before it computes."""
         if not self._is_sharded:
             return []
-        return [Join(f"fsdp.{units[i]}"), *self._gather(units, prefetch)]
+        return [do.Join(f"fsdp.{units[i]}"), *self._gather(units, prefetch)]
 
-    def _unit_reduced(self, unit: str) -> list[Instruction]:
+    def _unit_reduced(self, unit: str) -> list[do.Instruction]:
         if not self._is_sharded:
             return []
         nbytes = BETA * self.unit_params(unit)[0]
-        return [Comm(grad_axis(self.config.layout), "reduce_scatter", nbytes, "grads")]
+        return [do.Comm(grad_axis(self.config.layout), "reduce_scatter", nbytes, "grads")]
 
     # the end of the step
 
-    def _closing(self, pp: int) -> Iterator[Instruction]:
+    def _closing(self, pp: int) -> Iterator[do.Instruction]:
         c, b = self.config, self.book
         params = sum(self._params(pp)) // (c.layout.dp * c.layout.cp if self._is_sharded else 1)
-        yield Join("grads")
+        yield do.Join("grads")
         if c.detail == "stage" and c.fixed_ns is not None:
             yield from self._item() if c.has_loss_item else ()
             return
         if c.has_grad_norm:
             yield b.elementwise("aten::_foreach_norm", params, functor="LpNormFunctor", passes=1)
             if c.layout.world > 1:
-                yield Comm("world", "all_reduce", 4, "norm", is_async=False, dtype="Float", itemsize=4)
+                yield do.Comm("world", "all_reduce", 4, "norm", is_async=False, dtype="Float", itemsize=4)
             yield b.elementwise("aten::_foreach_mul_", params, functor="MulFunctor", passes=2)
-        yield Begin("Optimizer.step#AdamW.step", on_gpu=True)
+        yield do.Begin("Optimizer.step#AdamW.step", on_gpu=True)
         pieces = 4 if c.detail == "kernel" else 1
         for _ in range(pieces):
-            yield Kernel(
+            yield do.Kernel(
                 ADAM,
                 memory_ns(b.hw, 28 * params // pieces),
                 op="aten::_fused_adamw_",
@@ -282,14 +271,14 @@ class StepProgram:
         yield END
         if c.has_loss_item:
             yield from self._item()
-        yield Stall("checkpoint")
+        yield do.Stall("checkpoint")
 
-    def _item(self) -> Iterator[Instruction]:
+    def _item(self) -> Iterator[do.Instruction]:
         """`.item()`: a small copy to the host, and the wait for it."""
-        yield Begin("aten::item", "cpu_op", rule="sync")
-        yield Begin("aten::_local_scalar_dense", "cpu_op", rule="sync")
+        yield do.Begin("aten::item", "cpu_op", rule="sync")
+        yield do.Begin("aten::_local_scalar_dense", "cpu_op", rule="sync")
         yield self.book.copy("d2h", 4, op="")
-        yield Sync()
+        yield do.Sync()
         yield END
         yield END
 
@@ -306,7 +295,7 @@ class Bucket:
         self.has_expert_group = lay.ep > 1 and lay.dp * lay.cp // lay.ep > 1
         self.held = [0, 0]
 
-    def add(self, unit: str) -> Iterator[Instruction]:
+    def add(self, unit: str) -> Iterator[do.Instruction]:
         """A unit's gradients join the bucket."""
         if not self.is_needed:
             return
@@ -316,9 +305,9 @@ class Bucket:
         if max(self.held) >= self.limit:
             yield from self.flush()
 
-    def flush(self) -> Iterator[Instruction]:
+    def flush(self) -> Iterator[do.Instruction]:
         """What is in the bucket is sent."""
         for i, axis in enumerate((self.axis, "edp")):
             if self.held[i]:
-                yield Comm(axis, "all_reduce", self.held[i], "grads")
+                yield do.Comm(axis, "all_reduce", self.held[i], "grads")
                 self.held[i] = 0

@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rankscope.store.schema import PARTS
+
 from .disturb import Disturbances
 from .model import Hardware, Layout, ModelShape, SimulationConfig
 from .run import simulate, truth_table
@@ -81,7 +83,6 @@ RECORDED: dict[str, tuple[str, int, str]] = {
 }
 """Folder: what was recorded, ranks, what is in it."""
 
-PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
 SPLIT = ("transfer_ns", "pipeline_wait_ns", "straggler_wait_ns")
 
 

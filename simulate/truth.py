@@ -50,7 +50,6 @@ class TruthSink:
         self.step_ns: dict[int, int] = defaultdict(int)
         self.n_windows: dict[int, int] = defaultdict(int)
         self.transfer_by_role: dict[str, int] = defaultdict(int)
-        self.n_calls = 0
         self._phases: dict[int, dict[int, tuple[int, int, int]]] = defaultdict(dict)
         self._folder = folder
         self._spools: dict[str, list[str]] = defaultdict(list)
@@ -94,7 +93,6 @@ class TruthSink:
 
     def call(self, call: Call) -> None:
         """A call is concluded."""
-        self.n_calls += 1
         self.transfer_by_role[call.group.role] += call.transfer_ns
         if self._folder is None:
             return

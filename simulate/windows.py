@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rankscope.store.errors import ClosureError
+from rankscope.store.schema import PARTS
 
 from .device import DeviceOp
-
-FIVE = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
 
 
 @dataclass
@@ -138,7 +137,7 @@ class StepWindows:
     def _close(self, step: Step, end: int) -> None:
         if step.last_ns is not None:
             self._last_end = max(self._last_end or 0, step.last_ns)
-        total = sum(step.sums[c] for c in FIVE)
+        total = sum(step.sums[c] for c in PARTS)
         if step.start_ns is None or total != end - step.start_ns:
             raise ClosureError(
                 f"simulated rank {self.rank} step {step.number}: parts do not sum to the window"

@@ -275,6 +275,9 @@ STORED = {t.name: t for t in (EVENTS, ACTIVITIES, HOST_ACTIVITIES, LAUNCHES, STE
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 """Canonical categories of device activity (CONTRACT section 3)."""
 
+PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
+"""The five parts of a window (CONTRACT section 5); they sum to `wall_ns` on every row."""
+
 CAUSES = (
     "pipeline_idle_ns",
     "data_loading_ns",

@@ -1,12 +1,13 @@
-"""Exact time from decimal text, and quantities as text for people.
+"""Exact time from decimal text, and lists of whole numbers as text for people.
 
 Time stamps in traces are decimal microseconds. As doubles the absolute ones resolve 250 ns at best, so they are
-read as digits; everything inside is int64 nanoseconds, and text is made only for the screen.
+read as digits; everything inside is int64 nanoseconds.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
@@ -60,61 +61,14 @@ def _shifted(value: int, shift: int, n_digits: int) -> int | None:
     return (2 * value + unit) // (2 * unit)
 
 
-def us_from_ns(ns: int) -> str:
-    """Decimal microseconds with three places, the exact inverse of `ns_from_us`; `1500` -> `1.500`."""
-    sign = "-" if ns < 0 else ""
-    whole, rest = divmod(abs(ns), NS_PER_US)
-    return f"{sign}{whole}.{rest:03d}"
-
-
-def decimal_text(value: int, unit: int, places: int) -> str:
-    """`value / unit` with so many decimals, rounded half away from zero in integers; `(1250, 1000, 1)` -> `1.3`."""
-    scale = 10**places
-    scaled = (2 * abs(value) * scale + unit) // (2 * unit)
-    whole, rest = divmod(scaled, scale)
-    sign = "-" if value < 0 and scaled else ""
-    return f"{sign}{whole}.{rest:0{places}d}" if places else f"{sign}{whole}"
-
-
-def ms_text(ns: int | None) -> str:
-    """Milliseconds with one decimal and no unit, for columns headed `ms`; `-` when unknown."""
-    return "-" if ns is None else decimal_text(ns, NS_PER_MS, 1)
-
-
-def time_text(ns: int | None) -> str:
-    """A duration in the unit a person would choose: `850 ns`, `12.3 us`, `4.5 ms`, `61.2 s`; `-` when unknown."""
-    if ns is None:
-        return "-"
-    size = abs(ns)
-    if size < NS_PER_US:
-        return f"{ns} ns"
-    if size < NS_PER_MS:
-        return f"{decimal_text(ns, NS_PER_US, 1)} us"
-    if size < 10 * NS_PER_S:
-        return f"{decimal_text(ns, NS_PER_MS, 1)} ms"
-    return f"{decimal_text(ns, NS_PER_S, 1)} s"
-
-
-def bytes_text(n_bytes: int | None) -> str:
-    """A size in decimal units: `512 B`, `4.1 kB`, `2.5 GB`; `-` when unknown."""
-    if n_bytes is None:
-        return "-"
-    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if abs(n_bytes) >= size:
-            return f"{decimal_text(n_bytes, size, 1)} {unit}"
-    return f"{n_bytes} B"
-
-
-def rate_gbps(n_bytes: int | None, ns: int | None) -> float | None:
-    """Decimal GB/s, which is bytes per nanosecond; None when either is unknown or no time passed."""
-    return None if n_bytes is None or not ns else n_bytes / ns
-
-
-def rate_text(gbps: float | None) -> str:
-    """A bandwidth as `123.4 GB/s`; `-` when unknown."""
-    return "-" if gbps is None else f"{gbps:.1f} GB/s"
-
-
-def percent_text(ratio: float | None) -> str:
-    """A ratio in [0, 1] as `12.3 %`; `-` when unknown."""
-    return "-" if ratio is None else f"{100 * ratio:.1f} %"
+def number_ranges(numbers: Iterable[int], *, most: int | None = 6) -> str:
+    """Whole numbers as people write them, runs joined: `0-3,8`; after `most` runs the rest is counted."""
+    runs: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if runs and n == runs[-1][1] + 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    shown = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs[:most])
+    left = 0 if most is None else sum(b - a + 1 for a, b in runs[most:])
+    return shown + (f" and {left} more" if left else "")

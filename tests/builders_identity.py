@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 from rankscope.ingest.discover import Source
@@ -44,14 +42,6 @@ def trace_text(
         "args": {},
     }
     return json.dumps(top | {"traceEvents": [event]} | (tail or {}))
-
-
-def write(path: Path, text: str) -> Path:
-    """Write text, gzipped when the name says so, making folders."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = text.encode()
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    return path
 
 
 def source(rel: str, **values: Any) -> Source:

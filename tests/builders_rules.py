@@ -9,14 +9,9 @@ from builders_trace import host, trace, write
 
 import rankscope
 from rankscope.run import Run
+from rankscope.store.schema import CAUSES, FULL_CAUSES, PARTS
 
 US = 1000
-PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
-CAUSES = (
-    "pipeline_idle_ns", "data_loading_ns", "checkpoint_ns", "host_sync_ns", "gc_ns", "host_dispatch_ns",
-    "host_other_ns", "launch_latency_ns", "kernel_gap_ns", "graph_gap_ns", "dependency_wait_ns", "tail_ns",
-    "device_other_ns", "unattributed_ns", "allocator_ns", "compile_ns", "host_comm_wait_ns",
-)  # fmt: skip
 
 
 def opened(folder: Path, events: list[dict[str, Any]], **options: Any) -> Run:
@@ -51,7 +46,7 @@ def classes(run: Run) -> dict[str, str]:
 
 def causes(row: dict[str, Any]) -> dict[str, float]:
     """The causes of idle time that are not zero."""
-    return {c[:-3]: row[c] / US for c in CAUSES if row.get(c)}
+    return {c[:-3]: row[c] / US for c in (*CAUSES, *FULL_CAUSES) if row.get(c)}
 
 
 def why(run: Run, **options: Any) -> dict[str, float]:

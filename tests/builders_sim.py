@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from rankscope.simulate.device import DeviceOp
 from rankscope.simulate.engine import Engine
 from rankscope.simulate.ledger import Ledger
-from rankscope.simulate.model import NO_LINK, Hardware, HostCosts, Layout, ModelShape, SimulationConfig
+from rankscope.simulate.model import Hardware, HostCosts, Layout, Link, ModelShape, SimulationConfig
 from rankscope.simulate.truth import TruthSink
 from rankscope.simulate.windows import Step
+from rankscope.store.schema import PARTS
 
+NO_LINK = Link(alpha_ns=0, gbps=inf)
+FREE_HOST = HostCosts(**{f.name: 0 for f in fields(HostCosts)})
 FREE = Hardware(intra=NO_LINK, inter=NO_LINK, kernel_gap_ns=0, event_latency_ns=0, gpus_per_host=64)
+SMALL: dict[str, Any] = {"layers": 4, "hidden": 512, "ffn": 1024, "heads": 8, "seq": 256, "vocab": 2048}
+"""Options of a small model."""
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "tp": {"tp": 2},
+    "dp": {"dp": 2},
+    "pp4": {"pp": 4, "microbatches": 8, "detail": "layer"},
+    "3d": {"tp": 2, "pp": 2, "dp": 2, "microbatches": 2, "gpus_per_host": 4, "detail": "layer"},
+}
+"""Options of the layouts that every check is made on."""
 TINY = ModelShape(layers=4, hidden=256, ffn=512, heads=8, kv_heads=8, seq=128, vocab=1024)
 
 
@@ -25,7 +38,7 @@ def ideal(layout: Layout, **fields: Any) -> SimulationConfig:
         layout=layout,
         model=replace(TINY, layers=16),
         hardware=FREE,
-        host=HostCosts.free(),
+        host=FREE_HOST,
         detail="stage",
         fixed_ns=(4_000, 8_000),
         has_grad_norm=False,
@@ -99,9 +112,7 @@ def parts_of(events: list[dict[str, Any]], start: int, end: int, shift: int) -> 
     for s, e, cls in spans:
         marks.setdefault(s, []).append((cls, 1))
         marks.setdefault(e, []).append((cls, -1))
-    out = dict.fromkeys(
-        ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns"), 0
-    )
+    out = dict.fromkeys(PARTS, 0)
     active = {"compute": 0, "comm": 0, "memcpy": 0}
     times = sorted(marks)
     for t, following in zip(times, [*times[1:], end], strict=True):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,9 +35,12 @@ def test_every_column_says_what_it_means() -> None:
         assert all(c.meaning.strip() for c in table.columns), table.name
 
 
-def test_every_public_analysis_has_a_docstring_with_its_source() -> None:
-    from rankscope.analysis import catalog
-
-    for name, function in catalog.functions().items():
-        doc = function.__doc__ or ""
-        assert "Returns:" in doc and "Source:" in doc, f"{name}: docstring lacks Returns or Source"
+def test_the_screen_in_the_readme_is_what_the_command_prints() -> None:
+    run = "sample_traces/sim_slow_rank"
+    (shown,) = re.findall(rf"\$ rankscope {run}\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    command = [sys.executable, "-m", "rankscope.cli.main", run]
+    env = os.environ | {"PYTHONIOENCODING": "utf-8"}
+    ran = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, encoding="utf-8", check=True
+    )
+    assert ran.stdout == shown

@@ -9,10 +9,11 @@ import os
 import zipfile
 from pathlib import Path
 
-import builders_hostile as build
+import builders_command as build
 import pyarrow as pa
 import pytest
-from builders_hostile import KNOWN, activity, codes, command, parts, put, trace
+from builders_command import KNOWN, activity, codes, command, parts, trace
+from builders_trace import write
 
 ONE = [(0, 0, KNOWN)]
 TEXT = json.dumps(trace())
@@ -76,7 +77,7 @@ DAMAGED = {
 @pytest.mark.parametrize("damage", DAMAGED, ids=lambda d: d.replace(" ", "_"))
 def test_the_parts_are_exact_whatever_is_wrong_with_the_text(tmp_path: Path, damage: str) -> None:
     content = DAMAGED[damage]
-    assert parts(put(tmp_path / "a.json", content)) == ONE
+    assert parts(write(tmp_path / "a.json", content)) == ONE
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_the_parts_are_exact_whatever_is_wrong_with_the_text(tmp_path: Path, dam
 def test_a_file_without_one_event_is_one_clear_error_with_exit_3(
     tmp_path: Path, content: str | bytes, words: str
 ) -> None:
-    ran = command("breakdown", put(tmp_path / "a.json", content))
+    ran = command("breakdown", write(tmp_path / "a.json", content))
     assert (ran.code, ran.out) == (3, "")
     assert words in ran.err
     assert len(ran.err.splitlines()) <= 2
@@ -144,12 +145,12 @@ PACKED = {
 
 @pytest.mark.parametrize("name", PACKED)
 def test_what_is_in_a_file_counts_not_its_name_or_what_follows(tmp_path: Path, name: str) -> None:
-    assert parts(put(tmp_path / name, PACKED[name])) == ONE
+    assert parts(write(tmp_path / name, PACKED[name])) == ONE
 
 
 def test_a_zip_with_paths_that_lead_outside_writes_nothing_there(tmp_path: Path) -> None:
     first, other = (json.dumps(trace(rank, 2)).encode() for rank in (0, 1))
-    packed = put(tmp_path / "in" / "a.zip", _zip({"../evil.json": first, "/abs/rank1.json": other}))
+    packed = write(tmp_path / "in" / "a.zip", _zip({"../evil.json": first, "/abs/rank1.json": other}))
     before = sorted(tmp_path.iterdir())
     assert [(rank, found) for rank, _, found in parts(packed)] == [(0, KNOWN), (1, KNOWN)]
     assert [p for p in sorted(tmp_path.iterdir()) if p.name != "cache"] == before
@@ -168,7 +169,7 @@ ODD_NAMES = (
 
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_any_file_name_can_be_given(tmp_path: Path, name: str) -> None:
-    assert parts(put(tmp_path / "d" / name, TEXT)) == ONE
+    assert parts(write(tmp_path / "d" / name, TEXT)) == ONE
 
 
 def test_a_name_that_is_no_utf8_is_read_and_shown_with_its_bytes_escaped(tmp_path: Path) -> None:
@@ -192,14 +193,14 @@ def test_escape_sequences_in_names_never_reach_the_terminal(tmp_path: Path, name
     found = [e | {"name": e["name"] + EVIL} for e in build.events()]
     found.append({"ph": "X", "cat": "cpu_op", "name": EVIL, "pid": 1, "tid": 1, "ts": 100, "dur": 200})
     header = {"deviceProperties": [{"id": 0, "name": EVIL}], "traceName": EVIL, EVIL: EVIL}
-    file = put(tmp_path / "esc\x1b[31m\nx.json", trace(found=found, **header))
+    file = write(tmp_path / "esc\x1b[31m\nx.json", trace(found=found, **header))
     ran = command(name, file, "--format", shape)
     assert ran.code == 0
     assert not [c for c in RAW if c in ran.out + ran.err]
 
 
 def test_escape_sequences_in_what_was_typed_come_back_harmless(tmp_path: Path) -> None:
-    file = put(tmp_path / "a.json", TEXT)
+    file = write(tmp_path / "a.json", TEXT)
     for args in (["--by", EVIL], ["--steps", EVIL], ["--ranks", EVIL], ["--set", EVIL], ["--rules", EVIL]):
         ran = command("breakdown", file, *args)
         assert ran.code == 2
@@ -221,7 +222,7 @@ def test_an_event_that_is_a_link_to_nothing_says_so(tmp_path: Path) -> None:
 def test_loops_pipes_and_doubled_paths_are_no_second_capture(tmp_path: Path) -> None:
     run = tmp_path / "run"
     for rank in (0, 1):
-        put(run / f"rank{rank}.json", trace(rank, 2))
+        write(run / f"rank{rank}.json", trace(rank, 2))
     (run / "latest.json").symlink_to("rank1.json")
     (run / "loop").symlink_to(".")
     os.mkfifo(run / "pipe.json")
@@ -253,7 +254,7 @@ LATE = [activity("gemm", 10, 100), *(activity("gemm", t, 5) for t in (20, 30, 40
 def test_times_that_cannot_be_leave_the_sums_and_are_counted(
     tmp_path: Path, found: list[dict[str, object]], expected: tuple[int, int], quality: dict[str, int]
 ) -> None:
-    file = put(tmp_path / "a.json", trace(found=found))
+    file = write(tmp_path / "a.json", trace(found=found))
     compute, idle = expected
     assert parts(file) == [(0, 0, (compute, 0, 0, 0, idle))]
     assert codes(file) == quality
@@ -261,7 +262,7 @@ def test_times_that_cannot_be_leave_the_sums_and_are_counted(
 
 def test_digits_beyond_the_nanosecond_round_and_an_epoch_stays_exact(tmp_path: Path) -> None:
     text = json.dumps(trace(found=[activity("gemm", 4, 5)])).replace('"ts": 4', '"ts": 1712345678901234.567')
-    file = put(tmp_path / "a.json", text.replace('"dur": 5', '"dur": 0.0015'))
+    file = write(tmp_path / "a.json", text.replace('"dur": 5', '"dur": 0.0015'))
     assert parts(file) == [(0, 0, (2, 0, 0, 0, 0))]
     import rankscope
 
@@ -281,7 +282,7 @@ def test_digits_beyond_the_nanosecond_round_and_an_epoch_stays_exact(tmp_path: P
 def test_a_file_without_activity_is_nothing_to_analyse_but_can_be_inspected(
     tmp_path: Path, found: list[dict[str, object]]
 ) -> None:
-    file = put(tmp_path / "a.json", trace(found=found))
+    file = write(tmp_path / "a.json", trace(found=found))
     for name in ("summary", "breakdown", "gaps", "kernels"):
         ran = command(name, file, "--format", "json")
         assert (ran.code, ran.out) == (3, "")
@@ -290,7 +291,7 @@ def test_a_file_without_activity_is_nothing_to_analyse_but_can_be_inspected(
 
 
 def test_a_hostile_world_size_costs_no_memory(tmp_path: Path) -> None:
-    file = put(tmp_path / "a.json", trace(0, 2**31 - 1))
+    file = write(tmp_path / "a.json", trace(0, 2**31 - 1))
     assert parts(file) == ONE
     assert codes(file) == {"rank_missing": 2**31 - 2}
 
@@ -300,6 +301,6 @@ def test_a_hostile_world_size_costs_no_memory(tmp_path: Path) -> None:
 )
 def test_an_activity_without_a_usable_start_is_counted(tmp_path: Path, text: str) -> None:
     event = json.dumps(activity("z", 1, 5)).replace('"ts": 1,', text)
-    file = put(tmp_path / "a.json", _with_event(event))
+    file = write(tmp_path / "a.json", _with_event(event))
     assert parts(file) == ONE
     assert codes(file)["ts_invalid"] == 1

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import builders_hostile as build
+import builders_command as build
 import pytest
-from builders_hostile import KNOWN, codes, command, events, parts, put, rows, trace
+from builders_command import KNOWN, codes, command, events, parts, rows, trace
+from builders_trace import write
 
 HOST_ONLY = [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 100, "dur": 50}]
 
@@ -19,7 +20,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _run(tmp_path: Path, files: dict[str, Any]) -> Path:
     for name, content in files.items():
-        put(tmp_path / "run" / name, content)
+        write(tmp_path / "run" / name, content)
     return tmp_path / "run"
 
 

@@ -275,7 +275,7 @@ def test_shell_completion_completes_commands() -> None:
 def test_no_command_imports_pandas_datasets_or_holoviews(command: str, shape: str) -> None:
     code = (
         "import atexit, sys\nsys.path.insert(0, 'tests')\n"
-        "from rankscope.cli import lean\nlean.keep_out('pandas')\nimport builders_cli, rankscope\n"
+        "from rankscope.store.keep_out import keep_out\nkeep_out('pandas')\nimport builders_cli, rankscope\n"
         "from rankscope.cli.main import main\nrankscope.open = lambda *a, **k: builders_cli.FakeRun()\n"
         "bad = ('pandas', 'pyarrow.dataset', 'holoviews')\n"
         "atexit.register(lambda: print('BAD', [m for m in bad if m in sys.modules]))\n"

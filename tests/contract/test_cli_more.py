@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import builders_hostile as build
+import builders_command as build
 import pytest
-from builders_hostile import KNOWN, PARTS, command, parts, put, rows, trace
+from builders_command import KNOWN, PARTS, command, parts, rows, trace
+from builders_trace import write
 
 TABLES = ("summary", "breakdown", "gaps", "kernels", "info")
 N_STEPS = 6
@@ -24,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ranks, six steps of 1 ms each."""
     folder = tmp_path_factory.mktemp("run")
     for rank in (0, 1):
-        put(folder / f"rank{rank}.json", trace(rank, 2, found=_steps()))
+        write(folder / f"rank{rank}.json", trace(rank, 2, found=_steps()))
     return folder
 
 
@@ -158,9 +159,9 @@ def test_a_regular_expression_gives_the_steps_and_no_match_falls_back(run: Path)
 
 
 def test_strict_fails_on_warnings_and_never_on_notes(tmp_path: Path) -> None:
-    alone = put(tmp_path / "whole" / "a.json", trace(None))
+    alone = write(tmp_path / "whole" / "a.json", trace(None))
     assert command("breakdown", alone, "--strict").code == 0
-    lacking = put(tmp_path / "lacking" / "rank0.json", trace(0, 4))
+    lacking = write(tmp_path / "lacking" / "rank0.json", trace(0, 4))
     ran = command("breakdown", lacking, "--strict", "--format", "json")
     assert ran.code == 4
     assert json.loads(ran.out)
@@ -168,12 +169,12 @@ def test_strict_fails_on_warnings_and_never_on_notes(tmp_path: Path) -> None:
 
 
 def test_user_rules_go_before_the_shipped_ones_and_are_shown(run: Path, tmp_path: Path) -> None:
-    rules = put(tmp_path / "r.toml", '[[rule]]\nid = "mine"\npattern = "^gemm$"\nclass = "comm"\n')
+    rules = write(tmp_path / "r.toml", '[[rule]]\nid = "mine"\npattern = "^gemm$"\nclass = "comm"\n')
     found = json.loads(command("kernels", run, "--rules", rules, "--format", "json").out)
     assert {r["class"] for r in found if r["name"] == "gemm"} == {"comm"}
     assert "mine" in next(r["rule"] for r in found if r["name"] == "gemm")
     for text in ("[[rule\n", "[[rule]]\nfoo = 1\n", '[[rule]]\nid = "x"\npattern = "("\nclass = "comm"\n'):
-        assert command("kernels", run, "--rules", put(tmp_path / "bad.toml", text)).code == 2
+        assert command("kernels", run, "--rules", write(tmp_path / "bad.toml", text)).code == 2
 
 
 def test_a_closed_pipe_is_silent_and_a_full_disk_is_not(run: Path) -> None:
@@ -198,7 +199,7 @@ def test_closed_streams_are_no_defect(run: Path, closed: str) -> None:
 
 
 def test_a_cache_that_cannot_be_written_is_said_and_does_no_harm(run: Path, tmp_path: Path) -> None:
-    blocked = put(tmp_path / "file", "x")
+    blocked = write(tmp_path / "file", "x")
     ran = _process("breakdown", run, "--format", "json", RANKSCOPE_CACHE=str(blocked))
     assert ran.returncode == 0
     assert "cannot be written" in ran.stderr
@@ -206,9 +207,9 @@ def test_a_cache_that_cannot_be_written_is_said_and_does_no_harm(run: Path, tmp_
 
 
 def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
-    file = put(tmp_path / "a.json", trace())
+    file = write(tmp_path / "a.json", trace())
     assert parts(file) == [(0, 0, KNOWN)]
-    put(file, trace(found=build.events()[:1]))
+    write(file, trace(found=build.events()[:1]))
     os.utime(file, ns=(1, 5))
     assert parts(file) == [(0, 0, (100_000, 0, 0, 0, 0))]
 
@@ -264,7 +265,7 @@ def test_a_moved_store_gives_the_same_bytes_and_foreign_folders_are_left_alone(
     assert command("ingest", run, "-o", store).code == 0
     shutil.move(store, tmp_path / "moved")
     assert rows(tmp_path / "moved") == rows(run)
-    foreign = put(tmp_path / "foreign" / "precious.txt", "x").parent
+    foreign = write(tmp_path / "foreign" / "precious.txt", "x").parent
     assert command("ingest", run, "-o", foreign).code == 2
     assert command("ingest", run, "-o", run).code == 2
     assert [p.name for p in foreign.iterdir()] == ["precious.txt"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders_run import small_store
+from builders_store import small_store
 
 from rankscope.store import layout
 from rankscope.store.reader import RunStore

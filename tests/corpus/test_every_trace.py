@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from quality_page import is_listed
 
 import rankscope
 from rankscope.store.errors import TraceError
+from rankscope.store.schema import PARTS
 
-PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
 SMALL_MB = 0.7
 """The default run reads the traces below this size; the slow run reads all of them."""
 
@@ -34,8 +35,10 @@ def _check(shared: Path, row: dict[str, str]) -> None:
         assert error.exit_code == 3, error
         assert "\n" not in error.message
         return
+    quality = run.table("quality").to_pylist()
+    assert all(is_listed(q["code"], q["severity"]) for q in quality), quality
     if row["events"]:
-        ends = sum(1 for q in run.table("quality").to_pylist() if q["code"] == "end_unmatched")
+        ends = sum(1 for q in quality if q["code"] == "end_unmatched")
         recorded = int(row["events"])
         pairs = events.num_rows
         is_paired = "B/E" in row["quirks"]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import rankscope
-
-PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
+from rankscope.store.schema import PARTS
 
 WHOLE = {
     "hta_nccl_parser_config_nccl_data": (108338822, 7317025, 39559468, 2284699, 503050991),

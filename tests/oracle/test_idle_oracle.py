@@ -24,12 +24,12 @@ def told(program: Program) -> set[int]:
     found = set()
     for stream, when in program.waits:
         later = [
-            (a.launch, a.correlation, a.start, i)
+            (a.launch, a.correlation, a.start, -a.end, a.thread, i)
             for i, a in enumerate(program.acts)
             if a.valid and a.stream == stream and a.launch is not None and a.launch >= when
         ]
         if later:
-            found.add(min(later)[3])
+            found.add(min(later)[-1])
     return found
 
 

@@ -1,6 +1,6 @@
-"""Simulated runs: every part, union and idle cause equals what the engine knew, to the nanosecond.
+"""Simulated runs: windows, parts, unions and idle causes read from the files equal what the engine knew, to the nanosecond.
 
-Through the facade; `unit/simulate/test_against_analysis.py` tries every layout with every disturbance.
+The two sides share no code: the analysis sees only the files, the truth is written from the engine's own state.
 """
 
 from __future__ import annotations
@@ -10,80 +10,85 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders_sim import LAYOUTS, SMALL
 
 import rankscope
 from rankscope.simulate import run_simulation
+from rankscope.simulate.run import truth_table
+from rankscope.store.schema import CAUSES, PARTS
 
-SAME = [
-    "wall_ns",
-    "compute_only_ns",
-    "overlap_ns",
-    "exposed_comm_ns",
-    "exposed_memcpy_ns",
-    "idle_ns",
-    "compute_ns",
-    "communication_ns",
-    "memcpy_ns",
-    "data_loading_ns",
-    "checkpoint_ns",
-    "host_sync_ns",
-    "gc_ns",
-    "host_dispatch_ns",
-    "host_other_ns",
-    "launch_latency_ns",
-    "kernel_gap_ns",
-    "graph_gap_ns",
-    "dependency_wait_ns",
-    "tail_ns",
-    "device_other_ns",
-    "unattributed_ns",
-]
-
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "tp": {"tp": 4},
-    "dp": {"dp": 4},
-    "pp": {"pp": 4, "microbatches": 8},
-    "3d": {"tp": 2, "pp": 2, "dp": 2},
+SIZES = SMALL | {"steps": 4}
+FAULTS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "jitter": {"jitter": 0.05},
+    "slow rank": {"slow_rank": "1:1.5"},
+    "slow link": {"slow_link": ["tp:3", "dp:3", "pp:3"]},
+    "clock offset": {"clock_offset": "0:350us"},
+    "data stall": {"data_stall": "1@4:5ms"},
+    "gc pause": {"gc_pause": "all@4:2ms"},
+    "checkpoint": {"checkpoint": "0@5:2ms"},
+    "host bound": {"host_bound": "5"},
+    "no Seq": {"missing_seq": True},
+    "lost launches": {"drop_launches": "0.03"},
+    "missing rank": {"missing_ranks": "1"},
+    "truncated": {"truncate": "1:0.5"},
+}
+OTHERS: dict[str, dict[str, Any]] = {
+    "sequence parallel": {"tp": 2, "sequence_parallel": True},
+    "experts": {"dp": 2, "ep": 2},
+    "ring": {"cp": 2},
+    "fsdp": {"dp": 2, "fsdp": True},
+    "gpipe": {"pp": 2, "schedule": "gpipe", "microbatches": 4},
+    "interleaved": {"pp": 2, "schedule": "interleaved", "microbatches": 4},
 }
 
-
-def _truth(folder: Path) -> dict[tuple[int, int], dict[str, Any]]:
-    table = json.loads((folder / "truth.json").read_text())["breakdown"]
-    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
-    return {(r["rank"], r["step"]): r for r in rows}
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+SIMULATED = ("sim_tp2pp2dp2", "sim_pp4_1f1b", "sim_slow_rank")
+COLUMNS = ("wall_ns", *PARTS, "compute_ns", "communication_ns", "memcpy_ns", *CAUSES)
 
 
-def check(folder: Path) -> None:
-    run = rankscope.open(str(folder), cache=False)
-    rows = run.breakdown_table(by=["rank", "step"], steps="all").to_pylist()
-    written = {
-        f["rank"] for f in json.loads((folder / "truth.json").read_text())["files"] if f["status"] == "whole"
-    }
-    truth = {k: v for k, v in _truth(folder).items() if k[0] in written}
-    assert truth
-    assert {(r["rank"], r["step"]) for r in rows} == set(truth)
-    for row in rows:
-        want = truth[(row["rank"], row["step"])]
-        different = {c: (row[c], want[c]) for c in SAME if row[c] != want[c]}
-        assert not different, ((row["rank"], row["step"]), different)
+def _check(folder: Path) -> None:
+    """Every rank whose file is whole: its windows and its rows are those of the truth."""
+    truth = json.loads((folder / "truth.json").read_text())
+    whole = {f["rank"] for f in truth["files"] if f["status"] == "whole"}
+    offsets = {c["host"]: c["offset_ns"] for c in truth["clocks"]}
+    shift = {r["rank"]: truth["origin_ns"] + offsets[r["host"]] for r in truth["ranks"]}
+    run = rankscope.open(str(folder), cache=False, jobs=1)
+    rows = run.breakdown_table(by=["rank", "step"], steps="all", ranks=sorted(whole)).to_pylist()
+    found = {(r["rank"], r["step"]): r for r in rows}
+    windows = {(r["rank"], r["step"]): r for r in run.table("steps").to_pylist()}
+    expected = [r for r in truth_table(folder / "truth.json", "breakdown") if r["rank"] in whole]
+    assert expected
+    assert set(found) == {(r["rank"], r["step"]) for r in expected}
+    for row in expected:
+        key = row["rank"], row["step"]
+        assert {c: found[key][c] for c in COLUMNS} == {c: row[c] for c in COLUMNS}, key
+    for row in (r for r in truth_table(folder / "truth.json", "steps") if r["rank"] in whole):
+        window = windows[row["rank"], row["step"]]
+        for column in ("start_ns", "end_ns", "host_start_ns"):
+            assert window[column] == row[column] + shift[row["rank"]]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_healthy_run_equals_its_truth(layout: str, tmp_path: Path) -> None:
-    run_simulation(tmp_path / "run", steps=4, **LAYOUTS[layout])
-    check(tmp_path / "run")
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_every_layout_with_every_fault_equals_its_truth(layout: str, fault: str, tmp_path: Path) -> None:
+    run_simulation(tmp_path / "run", **{**SIZES, **LAYOUTS[layout], **FAULTS[fault]})
+    _check(tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", ["sim_tp2pp2dp2", "sim_pp4_1f1b", "sim_slow_rank"])
-def test_a_shipped_simulated_sample_equals_its_truth(name: str) -> None:
-    check(Path(__file__).resolve().parents[2] / "sample_traces" / name)
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_other_layouts_equal_their_truth(name: str, tmp_path: Path) -> None:
+    run_simulation(tmp_path / "run", **{**SIZES, **OTHERS[name]}, jitter=0.1)
+    _check(tmp_path / "run")
 
 
-def test_a_truncated_rank_leaves_the_others_exact(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SIMULATED)
+def test_a_shipped_sample_equals_its_truth(name: str) -> None:
+    _check(SAMPLES / name)
+
+
+def test_a_truncated_rank_is_said_and_the_others_are_whole(tmp_path: Path) -> None:
     run_simulation(tmp_path / "run", steps=3, tp=2, truncate="1:0.6")
     run = rankscope.open(str(tmp_path / "run"), cache=False)
     assert {s["rank"]: s["status"] for s in run.table("sources").to_pylist()} == {0: "whole", 1: "truncated"}
-    truth = _truth(tmp_path / "run")
-    for row in run.breakdown_table(by=["rank", "step"], steps="all", ranks=[0]).to_pylist():
-        want = truth[(0, row["step"])]
-        assert {c: row[c] for c in SAME} == {c: want[c] for c in SAME}
+    _check(tmp_path / "run")

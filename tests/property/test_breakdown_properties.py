@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rankscope.analysis.aggregate import aggregate
 from rankscope.analysis.breakdown import breakdown
 from rankscope.analysis.idle import idle_segments
+from rankscope.store.schema import PARTS
 
 FEW = settings(max_examples=40, deadline=None)
-PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
 CALENDAR = 1_700_000_000_000_000_000
 
 

@@ -11,9 +11,8 @@ from builders_analysis import act, activities, event, events, host_activities, w
 from rankscope.analysis.breakdown import breakdown
 from rankscope.analysis.idle import idle_segments
 from rankscope.store.errors import MissingColumn, UsageError
-from rankscope.store.schema import BREAKDOWN
+from rankscope.store.schema import BREAKDOWN, PARTS
 
-PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
 EXPOSED = ("transfer_ns", "pipeline_wait_ns", "straggler_wait_ns", "unsplit_comm_ns")
 
 

@@ -81,12 +81,6 @@ def test_the_innermost_python_frame_is_named_then_the_innermost_operator() -> No
     assert [r["host_frame"] for r in no_stacks] == ["aten::mm_inner", "aten::mm_inner", "phase", None]
 
 
-def test_python_frames_may_come_apart() -> None:
-    frames = events(*(e for e in HOST if e["cat"] == "python_function"))
-    rows = found(host=[e for e in HOST if e["cat"] != "python_function"], python_frames=frames)
-    assert rows[0]["host_frame"] == "train.py(7): forward"
-
-
 def test_ranks_idle_for_at_least_half_of_it_in_the_same_step_are_counted() -> None:
     def rank(r: int, *busy: tuple[int, int]) -> list[dict[str, Any]]:
         return [act("compute", s, e, rank=r) for s, e in busy]

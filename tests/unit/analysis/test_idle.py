@@ -83,6 +83,12 @@ def test_only_the_first_work_after_the_wait_depends_on_it() -> None:
     assert causes(acts, [wait_event(7, 30, wait_on_stream=7)]) == [("device_other", 50)]
 
 
+@pytest.mark.parametrize("step", [1, -1])
+def test_work_without_length_does_not_take_the_wait_from_the_work_it_starts_with(step: int) -> None:
+    acts = [*gap(launch=50), kernel(150, 150, launch=50, correlation=5)][::step]
+    assert causes(acts, [wait_event(7, 45)]) == [("dependency_wait", 50)]
+
+
 def test_the_time_of_a_wait_is_its_host_calls() -> None:
     # The device record of the wait is later than the launch; the call that made it was before.
     hosts = [wait_event(7, 99), host("cuda_runtime", "cudaStreamWaitEvent", 40, 42, correlation=77)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders_analysis import act, activities, host_activities, shuffled, window, windows
 
-from rankscope.analysis.windows import as_recorded, number_ranges, parse_steps, select_windows
+from rankscope.analysis.windows import as_recorded, select_windows
 from rankscope.store.errors import UsageError
 
 NO_ACTS = activities()
@@ -64,7 +64,6 @@ def test_all_steps_and_listed_steps() -> None:
     table = windows(*steps(1, 2, 3, 4, 5))
     assert [s for *_, s in chosen(table, "all")] == [1, 2, 3, 4, 5]
     assert [s for *_, s in chosen(table, [4, 2])] == [2, 4]
-    assert [s for *_, s in chosen(table, "2,4-5")] == [2, 4, 5]
     assert select_windows(table, NO_ACTS, which=[2, 9]).note == "step 2 of 1-5 (profiler step), no step 9"
 
 
@@ -72,20 +71,6 @@ def test_steps_that_do_not_exist_are_refused_with_those_that_do() -> None:
     with pytest.raises(UsageError, match="no step 9") as caught:
         select_windows(windows(*steps(1, 2, 3)), NO_ACTS, which=[9])
     assert "steps: 1-3" in str(caught.value)
-
-
-@pytest.mark.parametrize("words", ["", "x", "5-3", "1,,2", "-4", "1-99999999999"])
-def test_text_that_is_no_list_of_steps_is_refused(words: str) -> None:
-    with pytest.raises(UsageError, match="no list of steps"):
-        parse_steps(words)
-
-
-def test_lists_of_steps() -> None:
-    assert parse_steps("4,5,7-9") == [4, 5, 7, 8, 9]
-    assert parse_steps(" 3 - 4 ,3") == [3, 4]
-    assert number_ranges([9, 1, 2, 3, 3]) == "1-3,9"
-    assert number_ranges([]) == ""
-    assert number_ranges(range(0, 40, 2), most=2) == "0,2 and 18 more"
 
 
 def test_none_is_first_start_to_last_end_of_every_device_and_capture() -> None:

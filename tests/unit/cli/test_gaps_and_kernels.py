@@ -42,5 +42,6 @@ def test_kernels_show_their_rule_and_what_was_left_out() -> None:
 def test_an_empty_selection_is_said() -> None:
     empty = pa.Table.from_pylist([build.gap_row()]).slice(1)
     assert "No idle time" in render_blocks(gaps.screen(empty, 0), columns=80)
+    assert "No device activity" in render_blocks(gaps.screen(empty, 0, has_device=False), columns=80)
     empty = pa.Table.from_pylist([build.kernel_row("x")]).slice(1)
     assert "No kernels" in render_blocks(kernels.screen(empty, 5), columns=80)

@@ -13,6 +13,7 @@ import rankscope
 from rankscope.cli import session
 from rankscope.cli.ingest import report
 from rankscope.cli.options import Cut, Output, Source, Thresholds
+from rankscope.queries import Query
 from rankscope.store.errors import QualityFailure, UsageError
 
 
@@ -54,11 +55,9 @@ def test_options_reach_the_facade_under_its_names(seen: dict[str, Any], tmp_path
 
 
 def test_defaults_of_the_thresholds_are_the_facade_s() -> None:
-    from rankscope import queries
-    from rankscope.cli import options
-
-    assert options.KERNEL_GAP_US * 1000 == queries.KERNEL_GAP_NS
-    assert options.SYNC_SLACK_US * 1000 == queries.SYNC_SLACK_NS
+    chosen, limits = Query(), Thresholds()
+    assert round(limits.kernel_gap_us * 1000) == chosen.kernel_gap_ns
+    assert round(limits.sync_slack_us * 1000) == chosen.sync_slack_ns
 
 
 def test_a_rule_file_that_cannot_be_read_is_a_usage_error(seen: dict[str, Any], tmp_path: Path) -> None:

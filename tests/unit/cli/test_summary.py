@@ -141,6 +141,19 @@ def test_the_screen_names_the_run_the_findings_the_data_and_the_next_command() -
     assert text.endswith("Next: rankscope gaps traces/")
 
 
+def test_a_long_path_continues_below_the_next_command() -> None:
+    path = "/work/" + "x" * 60
+    assert summary.next_lines([], path) == ["Next: rankscope breakdown \\", f"  {path}"]
+
+
+def test_good_data_have_nothing_to_report_and_notes_alone_are_no_warnings() -> None:
+    assert summary.quality_lines([]) == ["Data quality: nothing to report"]
+    notes = [{"code": "rank_from_name", "severity": "info"}] * 2
+    assert summary.quality_lines(notes) == ["Data quality: no warnings, 2 notes"]
+    bad = [{"code": "rank_missing", "severity": "warning"}]
+    assert summary.quality_lines(bad) == ["Data quality: 1 warning (rank_missing)"]
+
+
 def test_a_name_from_a_trace_cannot_send_control_characters() -> None:
     run = build.FakeRun()
     run.rows = [build.window(gpu="\x1b[2Jevil")]

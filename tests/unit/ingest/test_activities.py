@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import NCCL, events, kernel, launch, linked, memcpy, memset, op
+from builders_events import NCCL, events, kernel, launch, linked, memcpy, memset, op
 
 from rankscope.ingest.activities import gpu_names, late_stamps
 from rankscope.ingest.columns import Text

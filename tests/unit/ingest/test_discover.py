@@ -11,7 +11,8 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from builders_identity import trace_text, write
+from builders_identity import trace_text
+from builders_trace import write
 
 from rankscope.ingest.discover import discover, facts_file, is_store, spool_stdin
 from rankscope.store.errors import UsageError

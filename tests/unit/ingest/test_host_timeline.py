@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import annotation, events, op
+from builders_events import annotation, events, op
 
 from rankscope.ingest.derive import DeriveOptions, derive
 from rankscope.ingest.frame import Frame

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import NCCL, annotation, events, kernel, launch, linked, memcpy, op
+from builders_events import NCCL, annotation, events, kernel, launch, linked, memcpy, op
 
 from rankscope.ingest.classify import EVIDENCE
 from rankscope.ingest.frame import Frame

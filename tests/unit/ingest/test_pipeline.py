@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from builders_run import COMM, kernel, launch, rows, steps_trace, two_ranks, write_trace
+from builders_store import rows
+from builders_trace import NCCL, kernel, launch, steps_trace, two_ranks, write
 
 from rankscope.ingest import cache as caches
 from rankscope.ingest import ingest_one as one
@@ -89,7 +90,7 @@ def test_the_bytes_do_not_depend_on_order_jobs_executor_or_place(tmp_path: Path)
     paths = []
     for rank in range(4):
         name = f"rank_{rank}.json" + (".gz" if rank % 2 else "")
-        paths.append(str(write_trace(tmp_path / "traces" / name, steps_trace(rank, world_size=4))))
+        paths.append(str(write(tmp_path / "traces" / name, steps_trace(rank, world_size=4))))
     ingest_run(paths, tmp_path / "a", jobs=1)
     shuffled = random.Random(5).sample(paths, len(paths))
     ingest_run(shuffled, tmp_path / "b", jobs=2)
@@ -97,8 +98,7 @@ def test_the_bytes_do_not_depend_on_order_jobs_executor_or_place(tmp_path: Path)
         ingest_run(shuffled, tmp_path / "c", executor=executor)
     moved = tmp_path / "elsewhere"
     for path in paths:
-        write_trace(moved / Path(path).name, Path(path).read_bytes() if not path.endswith(".gz") else b"")
-        (moved / Path(path).name).write_bytes(Path(path).read_bytes())
+        write(moved / Path(path).name, Path(path).read_bytes())
         os.utime(moved / Path(path).name, (1e9, 1e9))
     ingest_run(moved, tmp_path / "d")
     assert (
@@ -111,8 +111,8 @@ def test_the_bytes_do_not_depend_on_order_jobs_executor_or_place(tmp_path: Path)
 
 def test_a_damaged_file_beside_a_healthy_one_does_not_stop_the_run(tmp_path: Path) -> None:
     folder = two_ranks(tmp_path / "traces")
-    write_trace(folder / "rank_2.json", b"\x00\x01 this is no trace")
-    write_trace(folder / "rank_3.json", b"")
+    write(folder / "rank_2.json", b"\x00\x01 this is no trace")
+    write(folder / "rank_3.json", b"")
     store = ingest_run(folder, tmp_path / "run")
     assert store.ranks() == [0, 1]
     status = {s["path"]: s["status"] for s in store.table("sources").to_pylist()}
@@ -125,8 +125,8 @@ def test_a_damaged_file_beside_a_healthy_one_does_not_stop_the_run(tmp_path: Pat
 
 def test_a_truncated_file_keeps_what_is_whole(tmp_path: Path) -> None:
     text = json.dumps(steps_trace(0, world_size=1))
-    whole = ingest_run(write_trace(tmp_path / "a" / "rank_0.json", text), tmp_path / "ra")
-    cut = ingest_run(write_trace(tmp_path / "b" / "rank_0.json", text[: len(text) // 2]), tmp_path / "rb")
+    whole = ingest_run(write(tmp_path / "a" / "rank_0.json", text), tmp_path / "ra")
+    cut = ingest_run(write(tmp_path / "b" / "rank_0.json", text[: len(text) // 2]), tmp_path / "rb")
     (source,) = cut.table("sources").to_pylist()
     assert source["status"] == "truncated" and source["reason"]
     assert 10 < cut.table("events").num_rows < whole.table("events").num_rows
@@ -191,7 +191,7 @@ def test_an_unchanged_run_is_not_read_again(tmp_path: Path, counted: list[str]) 
     counted.clear()
     ingest_run(folder, tmp_path / "run")
     assert counted == []
-    write_trace(folder / "rank_0.json", steps_trace(0, n_steps=6))
+    write(folder / "rank_0.json", steps_trace(0, n_steps=6))
     store = ingest_run(folder, tmp_path / "run")
     assert counted == ["rank_0.json"]
     assert store.table("steps", ranks=[0]).num_rows == 6
@@ -223,14 +223,14 @@ def test_a_folder_with_other_files_is_not_touched(tmp_path: Path) -> None:
 
 
 def test_a_run_without_anything_to_analyse_is_one_clear_error(tmp_path: Path) -> None:
-    bad = write_trace(tmp_path / "bad.json", "hello")
+    bad = write(tmp_path / "bad.json", "hello")
     with pytest.raises(TraceError) as caught:
         ingest_run(bad, tmp_path / "run")
     assert caught.value.exit_code == 3 and isinstance(caught.value, UnknownFormat)
     assert "bad.json" in str(caught.value) and len(str(caught.value).splitlines()) <= 2
     assert not (tmp_path / "run").exists()
     for i in range(5):
-        write_trace(tmp_path / "many" / f"rank_{i}.json", "hello")
+        write(tmp_path / "many" / f"rank_{i}.json", "hello")
     with pytest.raises(EmptyRun) as many:
         ingest_run(tmp_path / "many")
     assert "none of the 5 files" in str(many.value) and "and 2 more" in str(many.value)
@@ -238,8 +238,8 @@ def test_a_run_without_anything_to_analyse_is_one_clear_error(tmp_path: Path) ->
 
 
 def test_two_files_of_one_rank_at_one_time_are_refused_with_both_names(tmp_path: Path) -> None:
-    write_trace(tmp_path / "t" / "rank_0.json", steps_trace(0))
-    write_trace(tmp_path / "t" / "copy_of_rank_0.json", steps_trace(0))
+    write(tmp_path / "t" / "rank_0.json", steps_trace(0))
+    write(tmp_path / "t" / "copy_of_rank_0.json", steps_trace(0))
     with pytest.raises(RankConflict) as caught:
         ingest_run(tmp_path / "t")
     assert "rank_0.json" in str(caught.value) and "copy_of_rank_0.json" in str(caught.value)
@@ -249,7 +249,7 @@ def test_successive_captures_are_windows_of_one_run(tmp_path: Path) -> None:
     for window, first in ((0, 1), (1, 11)):
         for rank in range(2):
             trace = steps_trace(rank, shift=100_000 * window, first=first)
-            write_trace(tmp_path / "t" / f"iteration_{10 * window}" / f"rank{rank}_trace.json", trace)
+            write(tmp_path / "t" / f"iteration_{10 * window}" / f"rank{rank}_trace.json", trace)
     store = ingest_run(tmp_path / "t")
     assert (store.ranks(), store.windows(), store.worlds()) == ([0, 1], [0, 1], ["0"])
     assert store.table("steps", ranks=[0], windows=[1]).column("step").to_pylist() == [11, 12, 13, 14, 15]
@@ -258,7 +258,7 @@ def test_successive_captures_are_windows_of_one_run(tmp_path: Path) -> None:
 def test_folders_of_different_jobs_are_worlds(tmp_path: Path) -> None:
     for job, size in (("train", 2), ("rollout", 3)):
         for rank in range(size):
-            write_trace(tmp_path / "t" / job / f"rank_{rank}.json", steps_trace(rank, world_size=size))
+            write(tmp_path / "t" / job / f"rank_{rank}.json", steps_trace(rank, world_size=size))
     store = ingest_run(tmp_path / "t")
     assert len(store.worlds()) == 2
     assert store.ranks(world=store.default_world) == [0, 1, 2]
@@ -270,7 +270,7 @@ def test_a_file_of_several_ranks_is_split(tmp_path: Path) -> None:
         pid = 100_000 * rank
         events += [
             {**launch(95 + 50 * rank, 1), "pid": 100 + pid},
-            {**kernel("gemm_a", 100 + 50 * rank, 50, 1), "pid": pid},
+            {**kernel("gemm_a", 100 + 50 * rank, 50, corr=1), "pid": pid},
             {
                 "ph": "M",
                 "name": "process_name",
@@ -281,7 +281,7 @@ def test_a_file_of_several_ranks_is_split(tmp_path: Path) -> None:
             },
         ]
     events.append({"ph": "X", "cat": "cpu_op", "name": "of nobody", "ts": 90, "dur": 1})
-    path = write_trace(tmp_path / "fused.json", {"schemaVersion": 1, "traceEvents": events})
+    path = write(tmp_path / "fused.json", {"schemaVersion": 1, "traceEvents": events})
     store = ingest_run(path)
     assert store.ranks() == [0, 1]
     assert store.table("activities").column("start_ns").to_pylist() == [100_000, 150_000]
@@ -378,7 +378,7 @@ def test_a_store_is_derived_again_under_other_rules(tmp_path: Path) -> None:
             strict=True,
         )
     )
-    assert classes["gemm_a"] == "comm" and classes[COMM] == "comm"
+    assert classes["gemm_a"] == "comm" and classes[NCCL] == "comm"
     direct = ingest_run(folder, tmp_path / "direct", options=options)
     for name in ("events", "activities", "launches", "steps", "quality", "sources"):
         assert other.table(name).equals(direct.table(name)), name
@@ -430,7 +430,7 @@ def test_the_worker_and_its_receipt_travel_between_processes(tmp_path: Path) -> 
 def test_headers_that_are_no_json_are_made_json(tmp_path: Path) -> None:
     folder = two_ranks(tmp_path / "traces")
     odd = steps_trace(2, world_size=3) | {"note": float("nan"), "half": "\ud800"}
-    write_trace(folder / "rank_3.json", odd)
+    write(folder / "rank_3.json", odd)
     store = ingest_run(folder, tmp_path / "run")
     assert store.ranks() == [0, 1, 2]
     metadata = {

@@ -8,7 +8,8 @@ import random
 from pathlib import Path
 
 import pytest
-from builders_identity import by_rel, codes, planned, ranks, seen, source, trace_text, write
+from builders_identity import by_rel, codes, planned, ranks, seen, source, trace_text
+from builders_trace import write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

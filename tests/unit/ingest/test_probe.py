@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders_identity import trace_text, write
+from builders_identity import trace_text
+from builders_trace import write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -185,7 +186,7 @@ def test_process_names_and_ranks_of_a_fused_file(tmp_path: Path) -> None:
     [
         (b"", "other", "empty", "the file is empty"),
         (b"  \n ", "other", "empty", "nothing but white space"),
-        (gzip.compress(b""), "other", "empty", "the file is empty"),
+        (gzip.compress(b"", mtime=0), "other", "empty", "the file is empty"),
         (b"[]", "other", "empty", "an empty list"),
         (b"[", "other", "empty", "a list that ends before its first event"),
         (b'{"hello": 1}', "other", "skipped", "a JSON object without traceEvents"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from builders import annotation, events, kernel, launch, linked, op
+from builders_events import annotation, events, kernel, launch, linked, op
 
 from rankscope.ingest.derive import Derived, DeriveOptions, derive
 from rankscope.ingest.step_sources import HostSteps

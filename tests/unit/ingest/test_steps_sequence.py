@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from builders import events, kernel, launch, op
+from builders_events import events, kernel, launch, op
 
 from rankscope.ingest.derive import Derived, DeriveOptions, derive
 

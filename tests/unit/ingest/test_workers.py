@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from builders_run import squared, squared_or_dead
+from worker_functions import squared, squared_or_dead
 
 from rankscope.ingest.workers import default_jobs, estimated_bytes, mapped
 

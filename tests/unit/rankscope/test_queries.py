@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from builders_run import small_store
+from builders_store import small_store
 
 from rankscope._frames import frame, plain
 from rankscope._overview import dataset_of

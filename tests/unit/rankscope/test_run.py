@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders_run import COMM, host, kernel, launch, steps_trace, two_ranks, write_trace
+from builders_trace import NCCL, host, kernel, launch, steps_trace, two_ranks, write
 
 import rankscope
 from rankscope.store.errors import EmptyRun, UnreadableFile, UsageError
+from rankscope.store.schema import PARTS
 
-PARTS = ("compute_only_ns", "overlap_ns", "exposed_comm_ns", "exposed_memcpy_ns", "idle_ns")
 STEP = (30_000, 10_000, 20_000, 5_000, 35_000)
 """The five parts of a whole step of `steps_trace`, from its construction."""
 
@@ -51,8 +51,8 @@ def test_steady_steps_leave_out_the_first_and_last(run: rankscope.Run) -> None:
 
 
 def test_a_step_that_one_rank_lacks_is_not_steady_for_the_others(tmp_path: Path) -> None:
-    write_trace(tmp_path / "rank_0.json", steps_trace(0, n_steps=6))
-    write_trace(tmp_path / "rank_1.json", steps_trace(1, n_steps=5))
+    write(tmp_path / "rank_0.json", steps_trace(0, n_steps=6))
+    write(tmp_path / "rank_1.json", steps_trace(1, n_steps=5))
     some = rankscope.open(tmp_path)
     assert some.breakdown_table(by=["step"]).column("step").to_pylist() == [2, 3, 4]
     # Looking at rank 0 alone does not change what is steady in the world.
@@ -123,7 +123,7 @@ def test_worlds_and_windows_are_chosen_by_name(tmp_path: Path) -> None:
         for rank in range(size):
             for w in range(2):
                 made = steps_trace(rank, world_size=size, shift=100_000 * w, first=1 + 10 * w)
-                write_trace(tmp_path / job / f"iteration_{w}" / f"rank{rank}_trace.json", made)
+                write(tmp_path / job / f"iteration_{w}" / f"rank{rank}_trace.json", made)
     run = rankscope.open(tmp_path)
     assert run.breakdown_table(by=["rank"]).column("n").to_pylist() == [6, 6, 6]
     small = run.breakdown_table(
@@ -135,9 +135,9 @@ def test_worlds_and_windows_are_chosen_by_name(tmp_path: Path) -> None:
 
 
 def test_a_rank_without_device_activity_is_a_row_of_its_own_kind(tmp_path: Path) -> None:
-    write_trace(tmp_path / "rank_0.json", steps_trace(0))
-    ops = [host("aten::mm", 100 * i, 60) for i in range(4)]
-    write_trace(tmp_path / "rank_1.json", trace(ops, rank=1, world_size=2, backend="gloo"))
+    write(tmp_path / "rank_0.json", steps_trace(0))
+    ops = [host("cpu_op", "aten::mm", 100 * i, 60) for i in range(4)]
+    write(tmp_path / "rank_1.json", trace(ops, rank=1, world_size=2, backend="gloo"))
     run = rankscope.open(tmp_path)
     rows = run.breakdown_table(by="run", steps="all").to_pylist()
     assert [r["timeline"] for r in rows] == ["device", "host"]
@@ -153,15 +153,18 @@ def _unrecorded(n_steps: int) -> list[dict[str, Any]]:
     for i in range(n_steps):
         t = 100 * i
         events += [
-            host(f"ProfilerStep#{i}", t, 100, cat="user_annotation"),
+            host("user_annotation", f"ProfilerStep#{i}", t, 100),
             launch(t + 5, i + 1),
-            kernel("gemm_a", t + 10, 60, i + 1),
+            kernel("gemm_a", t + 10, 60, corr=i + 1),
         ]
-    return [*events, host("record_param_comms", 120, 10, **{"Collective name": "allreduce", "Group size": 2})]
+    return [
+        *events,
+        host("cpu_op", "record_param_comms", 120, 10, **{"Collective name": "allreduce", "Group size": 2}),
+    ]
 
 
 def test_communication_issued_but_not_recorded_is_unknown_where_it_was_issued(tmp_path: Path) -> None:
-    write_trace(tmp_path / "rank_0.json", trace(_unrecorded(3), world_size=2))
+    write(tmp_path / "rank_0.json", trace(_unrecorded(3), world_size=2))
     run = rankscope.open(tmp_path)
     rows = {r["step"]: r for r in run.breakdown_table(by=["step"], steps="all").to_pylist()}
     assert [rows[s]["is_comm_recorded"] for s in (0, 1, 2)] == [True, False, True]
@@ -175,29 +178,29 @@ def test_ranges_count_as_calls_where_records_do_not_name_theirs(tmp_path: Path) 
     steps = _unrecorded(3)[:-1]
     events = [
         *steps,
-        host("record_param_comms", 20, 10),
-        host("nccl:all_reduce", 220, 10, cat="user_annotation"),
+        host("cpu_op", "record_param_comms", 20, 10),
+        host("user_annotation", "nccl:all_reduce", 220, 10),
     ]
-    write_trace(tmp_path / "rank_0.json", trace(events, world_size=2))
+    write(tmp_path / "rank_0.json", trace(events, world_size=2))
     rows = rankscope.open(tmp_path).breakdown_table(by=["step"], steps="all").to_pylist()
     assert [r["communication_ns"] for r in rows] == [0, 0, None]
 
 
 def test_communication_that_ran_in_a_later_step_was_recorded(tmp_path: Path) -> None:
     named = {"Collective name": "allreduce", "Group size": 2}
-    events = [*_unrecorded(3)[:-1], host("record_param_comms", 180, 10, **named), launch(185, 50)]
-    events.append(kernel(COMM, 230, 30, 50, stream=20))
-    write_trace(tmp_path / "rank_0.json", trace(events, world_size=2))
+    events = [*_unrecorded(3)[:-1], host("cpu_op", "record_param_comms", 180, 10, **named), launch(185, 50)]
+    events.append(kernel(NCCL, 230, 30, corr=50, stream=20))
+    write(tmp_path / "rank_0.json", trace(events, world_size=2))
     rows = rankscope.open(tmp_path).breakdown_table(by=["step"], steps="all").to_pylist()
     assert [r["communication_ns"] is None for r in rows] == [False, False, False]
     assert sum(r["communication_ns"] for r in rows) == 30_000
 
 
 def test_late_completion_stamps_are_clipped_unless_asked_for_as_recorded(tmp_path: Path) -> None:
-    events = [launch(0, 1), kernel("late", 10, 200, 1)]
+    events = [launch(0, 1), kernel("late", 10, 200, corr=1)]
     for i in range(4):
-        events += [launch(1 + i, i + 2), kernel("next", 20 + 10 * i, 5, i + 2)]
-    run = rankscope.open(write_trace(tmp_path / "rank_0.json", trace(events)))
+        events += [launch(1 + i, i + 2), kernel("next", 20 + 10 * i, 5, corr=i + 2)]
+    run = rankscope.open(write(tmp_path / "rank_0.json", trace(events)))
     (clipped,) = run.breakdown_table(steps="none").to_pylist()
     (recorded,) = run.breakdown_table(steps="none", as_recorded=True).to_pylist()
     # late runs [10, 210); clipped to its successor's start 20. Successors run 5 us each at 20, 30, 40, 50.
@@ -223,7 +226,7 @@ def test_a_scan_is_a_dataset_over_the_run(run: rankscope.Run) -> None:
 
 
 def test_a_run_without_ranks_is_one_clear_error(tmp_path: Path) -> None:
-    write_trace(tmp_path / "rank_0.json", trace([]))
+    write(tmp_path / "rank_0.json", trace([]))
     with pytest.raises(EmptyRun):
         rankscope.open(tmp_path / "rank_0.json").breakdown_table()
 

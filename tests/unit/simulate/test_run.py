@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders_sim import ns, parts_of, read
+from builders_sim import LAYOUTS, SMALL, ns, parts_of, read
 
 from rankscope.simulate import preset_texts, run_simulation
 from rankscope.simulate.record import BASE_NS, START_NS
@@ -19,20 +19,9 @@ from rankscope.simulate.run import truth_table
 from rankscope.store.errors import UsageError
 from rankscope.store.schema import CAUSES
 
-SIZES: dict[str, Any] = {
-    "layers": 4,
-    "hidden": 512,
-    "ffn": 1024,
-    "heads": 8,
-    "seq": 256,
-    "vocab": 2048,
-    "steps": 3,
-}
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "tp": {"tp": 2},
-    "dp": {"dp": 2},
-    "pp 4 with 8 microbatches": {"pp": 4, "microbatches": 8, "detail": "layer"},
-    "3d": {"tp": 2, "pp": 2, "dp": 2, "microbatches": 2, "gpus_per_host": 4, "detail": "layer"},
+SIZES = SMALL | {"steps": 3}
+MORE_LAYOUTS: dict[str, dict[str, Any]] = {
+    **LAYOUTS,
     "ep": {"dp": 2, "ep": 2},
     "fsdp cp": {"dp": 2, "cp": 2, "fsdp": True},
 }
@@ -71,9 +60,9 @@ def _check_against_files(out: Path) -> None:
         assert parts == {k: row[k] for k in parts}
 
 
-@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+@pytest.mark.parametrize("layout", sorted(MORE_LAYOUTS))
 def test_the_files_of_each_layout_give_the_parts_of_the_truth(layout: str, tmp_path: Path) -> None:
-    run_simulation(tmp_path / "run", compress="plain", **{**SIZES, **LAYOUTS[layout]})
+    run_simulation(tmp_path / "run", compress="plain", **{**SIZES, **MORE_LAYOUTS[layout]})
     _check_against_files(tmp_path / "run")
 
 

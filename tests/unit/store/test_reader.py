@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from builders_run import small_store
+from builders_store import small_store
 
 from rankscope.store import layout
 from rankscope.store.errors import MissingColumn, StoreVersion, UnreadableFile, UsageError

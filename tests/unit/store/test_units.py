@@ -1,4 +1,4 @@
-"""Decimal text to exact ns and back, and quantities as text."""
+"""Decimal text to exact ns, and lists of whole numbers as text."""
 
 from __future__ import annotations
 
@@ -8,20 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankscope.store.units import (
-    INT64_MAX,
-    INT64_MIN,
-    bytes_text,
-    decimal_text,
-    fits_int64,
-    ms_text,
-    ns_from_us,
-    percent_text,
-    rate_gbps,
-    rate_text,
-    time_text,
-    us_from_ns,
-)
+from rankscope.store.units import INT64_MAX, INT64_MIN, fits_int64, ns_from_us, number_ranges
 
 
 @pytest.mark.parametrize(
@@ -78,42 +65,15 @@ def test_every_decimal_rounds_like_the_decimal_module(value: Decimal) -> None:
     assert ns_from_us(f"{value:f}") == expected
 
 
-@given(st.integers(INT64_MIN, INT64_MAX))
-def test_nanoseconds_survive_the_way_to_text_and_back(ns: int) -> None:
-    assert ns_from_us(us_from_ns(ns)) == ns
-
-
 def test_int64_limits_are_inclusive() -> None:
     assert fits_int64(INT64_MAX)
     assert fits_int64(INT64_MIN)
     assert not fits_int64(INT64_MAX + 1)
 
 
-def test_decimals_round_half_away_from_zero_in_integers() -> None:
-    assert decimal_text(1250, 1000, 1) == "1.3"
-    assert decimal_text(-1250, 1000, 1) == "-1.3"
-    assert decimal_text(-1, 1000, 1) == "0.0"  # no minus sign on a zero
-    assert decimal_text(2500, 1000, 0) == "3"
-
-
-def test_quantities_read_as_a_person_would_write_them() -> None:
-    assert ms_text(12_345_678) == "12.3"
-    assert [time_text(t) for t in (850, 12_300, 4_500_000, 61_200_000_000)] == [
-        "850 ns",
-        "12.3 us",
-        "4.5 ms",
-        "61.2 s",
-    ]
-    assert [bytes_text(b) for b in (512, 4_096, 2_500_000_000)] == ["512 B", "4.1 kB", "2.5 GB"]
-    assert percent_text(0.1234) == "12.3 %"
-
-
-def test_a_rate_is_bytes_per_nanosecond_and_unknown_without_time() -> None:
-    assert rate_gbps(8_000, 1_000) == 8.0
-    assert rate_gbps(8_000, 0) is None
-    assert rate_gbps(None, 5) is None
-    assert rate_text(123.44) == "123.4 GB/s"
-
-
-def test_unknown_is_a_dash_everywhere() -> None:
-    assert {f(None) for f in (ms_text, time_text, bytes_text, rate_text, percent_text)} == {"-"}
+def test_runs_of_numbers_are_joined_and_the_rest_is_counted() -> None:
+    assert number_ranges([9, 1, 2, 3, 3]) == "1-3,9"
+    assert number_ranges([]) == ""
+    assert number_ranges(range(0, 40, 2), most=2) == "0,2 and 18 more"
+    assert number_ranges(range(0, 16, 2)) == "0,2,4,6,8,10 and 2 more"
+    assert number_ranges(range(0, 16, 2), most=None) == "0,2,4,6,8,10,12,14"

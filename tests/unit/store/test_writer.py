@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from builders_run import SOURCE_ID, events, rows
+from builders_store import SOURCE_ID, events, rows
 
 from rankscope.store import layout
 from rankscope.store.errors import MissingColumn, UnreadableFile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
 import json
 from collections.abc import Sequence
@@ -43,16 +42,6 @@ def trace(
     if rank is not None:
         top["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": world_size}
     return top | header | {"traceEvents": events() if found is None else found}
-
-
-def put(path: Path, content: Any) -> Path:
-    """Write bytes, text or JSON, gzipped where the name says so and the content is not bytes yet."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not isinstance(content, bytes):
-        content = (content if isinstance(content, str) else json.dumps(content)).encode()
-        content = gzip.compress(content, mtime=0) if path.suffix == ".gz" else content
-    path.write_bytes(content)
-    return path
 
 
 @dataclass(frozen=True)
